@@ -1,0 +1,49 @@
+"""Every error that dysens raises on purpose: a sentence that says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class DysensError(Exception):
+    """Base of all errors of this package."""
+
+
+class InputError(DysensError, ValueError):
+    """Something handed in cannot be used as it is."""
+
+
+class ForwardError(DysensError, RuntimeError):
+    """The network's forward does not run with the given inputs."""
+
+
+class ProofError(DysensError, RuntimeError):
+    """A cut does not give the outputs that the mask promised."""
+
+
+class UnreachableError(DysensError, ValueError):
+    """No choice of ratios reaches the wanted budget."""
+
+
+class JournalError(DysensError, RuntimeError):
+    """A sensitivity file cannot be read, written or continued."""
+
+
+class UnsafePickleError(DysensError, ValueError):
+    """A pickle asks for something other than plain sensitivities."""
+
+
+class MissingExtraError(DysensError, ImportError):
+    """An optional package is needed; the message has the install command."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause that suggests the known name closest to ``name``, or nothing.
+
+    Example:
+        >>> nearest("conv2d_0.w0", ["conv2d_0.w_0", "linear_0.w_0"])
+        '; did you mean "conv2d_0.w_0"?'
+    """
+    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f'; did you mean "{close[0]}"?' if close else ""

@@ -1,0 +1,70 @@
+"""Package metadata. The optional stacks are extras, see the table in README.md."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+# What PaddleSlim 2.6.0 imports but does not declare.
+SLIM_FORGOTTEN = ["six", "requests", "decorator", "setuptools"]
+
+# The training code of PaddleOCR, as a wheel, and what it needs. Both wheels pin old
+# packages, so they are installed with --no-deps (see `make` targets); these are the rest.
+OCR = [
+    "shapely",
+    "pyclipper",
+    "rapidfuzz",
+    "scikit-image",
+    "albumentations==1.4.10",
+    "albucore==0.0.13",
+    "opencv-python-headless<4.12",
+    "lmdb",
+    "pillow",
+]
+DET = ["scipy", "pycocotools", "terminaltables", "typeguard", "six", "opencv-python-headless<4.12", "onnx"]
+
+setup(
+    name="dysens",
+    version="0.1.0",
+    description="Sensitivity analysis and proven structured pruning for live PaddlePaddle models",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["dysens", "dysens.*"]),
+    package_data={"dysens": ["py.typed", "report/templates/*", "data/*"]},
+    python_requires=">=3.9",
+    install_requires=[
+        "numpy",
+        "pandas",
+        "matplotlib",
+        "tqdm",
+        "pyyaml",
+        "filelock",
+    ],
+    extras_require={
+        "cpu": ["paddlepaddle>=3.0"],
+        "gpu": ["paddlepaddle-gpu"],
+        "slim": ["paddlepaddle==2.6.2", "paddleslim==2.6.0", "numpy<2", *SLIM_FORGOTTEN],
+        "ocr": OCR,
+        "det": DET,
+        "test": [
+            "pytest",
+            "pytest-timeout",
+            "hypothesis",
+            "ruff",
+            "mypy",
+            "types-PyYAML",
+            "types-tqdm",
+            "pandas-stubs",
+        ],
+    },
+    classifiers=[
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.9",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "License :: OSI Approved :: Apache Software License",
+    ],
+)

@@ -1,0 +1,29 @@
+"""PaddleDetection: a config in; a live model, its evaluator, its inputs and its Trainer out.
+
+Example:
+    >>> from dysens.adapters import det
+    >>> task = det.build_task("configs/det/picodet_lcnet_layout.yml")  # doctest: +SKIP
+    >>> task.evaluator.name  # doctest: +SKIP
+    'COCO bbox mAP on annotations.json, 40 images'
+"""
+
+from __future__ import annotations
+
+from dysens.adapters.det.evaluator import DetEvaluator, Detections
+from dysens.adapters.det.slim_config import SlimConfig, read_slim_config, write_slim_config
+from dysens.adapters.det.task import DetTask, build_task
+from dysens.adapters.det.weights import load_weights
+from dysens.adapters.det.workspace import DetConfig, load_config
+
+__all__ = [
+    "DetConfig",
+    "DetEvaluator",
+    "DetTask",
+    "Detections",
+    "SlimConfig",
+    "build_task",
+    "load_config",
+    "load_weights",
+    "read_slim_config",
+    "write_slim_config",
+]

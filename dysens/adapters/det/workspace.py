@@ -1,0 +1,152 @@
+"""ppdet's one global config, held so that two models can live in one process.
+
+`ppdet.core.workspace` keeps every registered class and every setting in a single dict, and building a model reads and
+writes it. A `DetConfig` owns such a dict of its own; `DetConfig.installed` puts it in ppdet's place for as long as ppdet
+needs it, and then puts back what was there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from dysens.adapters.det.ppdet_import import import_ppdet
+from dysens.errors import InputError, nearest
+
+logger = logging.getLogger("dysens.adapters.det")
+
+
+@dataclass(frozen=True)
+class DetConfig:
+    """One PaddleDetection config, with ``_BASE_`` and overrides resolved.
+
+    Attributes:
+        path: The YAML file that it was read from.
+        values: What ppdet's global config holds while this one is installed: the settings, and for each registered
+            class the arguments that it is built with.
+    """
+
+    path: Path
+    values: dict[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.values:
+            raise InputError(f'{self.path} does not set "{key}"{nearest(key, self.values)}.')
+        return self.values[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The setting, or ``default`` where the config does not have it."""
+        return self.values.get(key, default)
+
+    @contextmanager
+    def installed(self) -> Iterator[Any]:
+        """Makes this the config that ppdet sees, and yields ppdet's live global config.
+
+        What ppdet writes meanwhile stays with this config. Classes that are registered meanwhile stay registered.
+        """
+        live = _workspace().global_config
+        before = dict(live)
+        live.clear()
+        live.update({**_fresh_registry(before), **self.values})
+        try:
+            yield live
+        finally:
+            now = dict(live)
+            self.values.clear()
+            self.values.update(now)
+            live.clear()
+            live.update({**_fresh_registry(now), **before})
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> DetConfig:
+    """Reads a PaddleDetection config: a checkout's YAML with ``_BASE_``, or a self-contained one.
+
+    A config can build any object that ppdet's YAML tags name, so it is to be trusted as code is.
+
+    Args:
+        path: The YAML file.
+        overrides: Settings as ``-o`` takes them: ``"weights=path"``, ``"EvalDataset.dataset_dir=my/data"``.
+
+    Raises:
+        InputError: The file cannot be read, or an override names something that is not there.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"There is no config {path}; give the path of a PaddleDetection YAML file.")
+    workspace = _workspace()
+    config = DetConfig(path, {})
+    with config.installed() as live:
+        try:
+            workspace.load_config(str(path))
+        except FileNotFoundError as error:
+            raise InputError(f"{path} builds on {error.filename}, which is not there.") from error
+        except (yaml.YAMLError, AssertionError, TypeError) as error:
+            raise InputError(f"{path} is not a PaddleDetection config in YAML: {error}") from error
+        if not isinstance(live.get("architecture"), str):
+            raise InputError(f"{path} names no architecture; a model config has a line such as `architecture: YOLOv3`.")
+        for text in overrides:
+            _override(live, text)
+    return config
+
+
+def _workspace() -> ModuleType:
+    return import_ppdet("core.workspace")
+
+
+def _fresh_registry(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The registered classes without settings: their defaults are in the schema, which is shared and never written."""
+    schema_dict = import_ppdet("core.config.schema").SchemaDict
+    registry = {}
+    for name, section in values.items():
+        if isinstance(section, schema_dict):
+            registry[name] = schema_dict()
+            registry[name].__dict__.update(section.__dict__)
+    return registry
+
+
+def _override(live: dict[str, Any], text: str) -> None:
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f'The override "{text}" is not of the form key=value.')
+    try:
+        value = yaml.safe_load(raw)
+    except yaml.YAMLError as error:
+        raise InputError(f'The value of the override "{text}" is not valid YAML: {error}') from error
+    head, *rest = key.strip().split(".")
+    if rest:
+        if head not in live:
+            raise InputError(f'The override "{text}" names a section that is not there{nearest(head, live)}.')
+        _set_inside(live, [head, *rest], value, text)
+    elif hasattr(live.get(head), "__dict__"):
+        raise InputError(f'The override "{text}" would replace a whole section; name a part of it: {head}.<argument>.')
+    else:
+        if head not in live:
+            logger.warning('"%s" is no setting of this config%s', head, nearest(head, live) or "; it is added")
+        live[head] = value
+
+
+def _set_inside(section: Any, keys: list[str], value: Any, text: str) -> None:
+    """Sets a nested value; a section is a dict, or an object that a YAML tag such as ``!COCODataSet`` has built."""
+    key, *rest = keys
+    if isinstance(section, dict):
+        schema = getattr(section, "schema", {})
+        if getattr(section, "strict", False) and key not in section and key not in schema:
+            raise InputError(f'The override "{text}": {section.name} takes no "{key}"{nearest(key, schema)}.')
+        if rest:
+            _set_inside(section.setdefault(key, {}), rest, value, text)
+        else:
+            section[key] = value
+    elif hasattr(section, key):
+        if rest:
+            _set_inside(getattr(section, key), rest, value, text)
+        else:
+            setattr(section, key, value)
+    else:
+        raise InputError(f'The override "{text}" goes through a {type(section).__name__}, which has no "{key}".')

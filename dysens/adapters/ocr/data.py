@@ -1,0 +1,78 @@
+"""PaddleOCR's data loaders, with the mistakes that it would pass over in silence caught first."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dysens.adapters.ocr.config import section
+from dysens.adapters.ocr.ppocr import load_ppocr, logger
+from dysens.errors import InputError
+
+SEED = 1024  # the one that PaddleOCR's train.py falls back to
+
+
+def build_loader(config: Mapping[str, Any], mode: str, place: Any) -> Any:
+    """PaddleOCR's loader of ``Train`` or ``Eval``.
+
+    Raises:
+        InputError: A label file or the first image that it names is missing, or there is no data for a single batch.
+    """
+    check_data(config, mode)
+    seed = config["Global"].get("seed", SEED)
+    loader = load_ppocr().build_dataloader(deepcopy(dict(config)), mode, place, logger, seed)
+    if len(loader) == 0:
+        size = section(config, f"{mode}.loader").get("batch_size_per_card")
+        raise InputError(
+            f"{mode} has {len(loader.dataset)} images, too few for one batch of {size} "
+            f"({mode}.loader.batch_size_per_card) with drop_last."
+        )
+    return loader
+
+
+def check_data(config: Mapping[str, Any], mode: str) -> None:
+    """Looks for the label files and the first image of each; PaddleOCR would go on without, or recurse for ever.
+
+    Raises:
+        InputError: One of them is not there.
+    """
+    dataset = section(config, f"{mode}.dataset")
+    files = dataset.get("label_file_list")
+    for file in [files] if isinstance(files, str) else files or []:
+        path = Path(file)
+        if not path.is_file():
+            raise InputError(
+                f'the label file "{file}" of {mode}.dataset.label_file_list is not there (looked from "{Path.cwd()}"); '
+                f"set it with -o {mode}.dataset.label_file_list=[...], or make a set with tools/make_text_images.py."
+            )
+        with path.open(encoding="utf-8") as lines:
+            first = next((line for line in lines if line.strip()), "")
+        image, tab, _ = first.partition(dataset.get("delimiter", "\t"))
+        if not tab:
+            raise InputError(
+                f'the label file "{file}" does not begin with an image, a tab and its label: "{first[:80]}".'
+            )
+        folder = Path(str(dataset.get("data_dir", ".")))
+        if not image.startswith("[") and not (folder / image).is_file():
+            raise InputError(
+                f'"{folder / image}", the first image of "{file}", is not there: is {mode}.dataset.data_dir right?'
+            )
+
+
+@contextmanager
+def fixed_randomness(seed: int = SEED) -> Iterator[None]:
+    """Draws of ``random`` and NumPy inside repeat; those outside go on as if nothing had happened."""
+    states = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])

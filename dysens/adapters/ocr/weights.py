@@ -1,0 +1,192 @@
+"""Brings weights into a PaddleOCR network: all of them, or an error that names the layer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import paddle
+
+from dysens.adapters.ocr.inference_files import read_inference_state
+from dysens.adapters.ocr.released import find_weights
+from dysens.errors import InputError
+
+logger = logging.getLogger("dysens.adapters.ocr")
+
+State = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class LoadedWeights:
+    """What `load_weights` did.
+
+    Attributes:
+        source: The file, or an inference model's path without endings.
+        count: How many tensors were taken over.
+        untouched: Tensors that the file does not have; they belong to layers that run in training only, or never.
+        reparameterized: How many multi-branch layers were fused first.
+    """
+
+    source: Path
+    count: int
+    untouched: tuple[str, ...]
+    reparameterized: int
+
+
+def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, ...]) -> LoadedWeights:
+    """Loads a checkpoint or an inference model's weights into a PaddleOCR network.
+
+    Inference models of PP-LCNetV3 have its branches fused into one convolution: the network's are fused first where needed. If
+    anything does not fit, the network stays as it was.
+
+    Args:
+        model: The network, as PaddleOCR builds it from the config.
+        source: See `find_weights`.
+        inputs: What to call the network with in eval mode, to see which layers need weights.
+
+    Raises:
+        InputError: A tensor of the file has no place in the network, another shape, or is missing for a layer that runs.
+    """
+    path = find_weights(source)
+    state = read_state(path)
+    fused = any(".reparam_conv." in name for name in state)
+    shapes = _shapes(model, fused=fused)
+    state = {name if name in shapes else _released_v4_name(name): value for name, value in state.items()}
+    loaded = _with_aliases(model, state)
+    untouched = tuple(name for name in shapes if name not in loaded)
+    idle = _idle_layers(model, inputs) if untouched else []
+    _check_fit(path, state, shapes, [name for name in untouched if not name.startswith(tuple(idle))])
+    reparameterized = reparameterize(model) if fused else 0
+    dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+    model.set_state_dict(
+        {name: paddle.to_tensor(value).astype(dtypes[name]) for name, value in state.items()}
+    )
+    logger.info("%d tensors loaded from %s; %d keep their initial values", len(state), path, len(untouched))
+    return LoadedWeights(path, len(state), untouched, reparameterized)
+
+
+def read_state(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Every tensor of a ``.pdparams`` file, or of an inference model given by its path without endings."""
+    if path.suffix != ".pdparams":
+        return read_inference_state(path)
+    loaded = paddle.load(str(path), return_numpy=True)
+    if not isinstance(loaded, dict) or not all(isinstance(value, np.ndarray) for value in loaded.values()):
+        raise InputError(
+            f'"{path}" is no state dict: it must map names to tensors, as paddle.save writes them.'
+        )
+    return loaded
+
+
+def reparameterize(model: paddle.nn.Layer) -> int:
+    """Fuses the branches of PP-LCNetV3's layers with PaddleOCR's own ``rep()`` and drops them.
+
+    Returns:
+        How many layers were fused; 0 for networks that have none.
+    """
+    layers = [layer for _, layer in _unfused(model)]
+    for layer in layers:
+        layer.rep()
+        layer.identity = None
+        layer.conv_1x1 = None
+        del layer.conv_kxk
+    return len(layers)
+
+
+def _with_aliases(model: paddle.nn.Layer, state: State) -> set[str]:
+    """The names in ``state`` and the other names of the same tensors: an LSTM lists each of its weights twice."""
+    tensors = model.state_dict()
+    held = {id(tensors[name]) for name in state if name in tensors}
+    return {*state, *(name for name, tensor in tensors.items() if id(tensor) in held)}
+
+
+def _unfused(model: paddle.nn.Layer) -> list[tuple[str, Any]]:
+    return [
+        (path, layer)
+        for path, layer in model.named_sublayers()
+        if hasattr(layer, "rep") and hasattr(layer, "conv_kxk") and not layer.is_repped
+    ]
+
+
+def _shapes(model: paddle.nn.Layer, *, fused: bool) -> dict[str, list[int]]:
+    """Name and shape of every tensor of the network; with ``fused``, as they will be once it is re-parameterised."""
+    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    if not fused:
+        return shapes
+    for path, layer in _unfused(model):
+        branches = tuple(f"{path}.{name}." for name in ("identity", "conv_1x1", "conv_kxk"))
+        shapes = {name: shape for name, shape in shapes.items() if not name.startswith(branches)}
+        kernel = [layer.kernel_size, layer.kernel_size]
+        shapes[f"{path}.reparam_conv.weight"] = [
+            layer.out_channels,
+            layer.in_channels // layer.groups,
+            *kernel,
+        ]
+        shapes[f"{path}.reparam_conv.bias"] = [layer.out_channels]
+    return shapes
+
+
+def _released_v4_name(name: str) -> str:
+    """PP-OCRv4 was released before PaddleOCR settled on the names of the learnable scales and biases."""
+    if not name.startswith("backbone.blocks"):
+        return name
+    name = name.replace(".activation.", ".act.lab.")
+    for old, new in (("_conv.w", "_conv.lab.scale"), ("_conv.b", "_conv.lab.bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _idle_layers(model: paddle.nn.Layer, inputs: tuple[Any, ...]) -> list[str]:
+    """The paths (with a final dot) of the layers that own tensors and do not run in eval mode."""
+    owners = {path: layer for path, layer in model.named_sublayers() if layer._parameters or layer._buffers}
+    ran: set[str] = set()
+    hooks = [
+        layer.register_forward_pre_hook(lambda _layer, _inputs, path=path: ran.add(path))
+        for path, layer in owners.items()
+    ]
+    modes = [(layer, layer.training) for layer in model.sublayers(include_self=True)]
+    try:
+        model.eval()
+        with paddle.no_grad():
+            model(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for layer, training in modes:
+            layer.training = training
+    return [f"{path}." for path in owners if path not in ran]
+
+
+def _check_fit(path: Path, state: State, shapes: Mapping[str, list[int]], missing: list[str]) -> None:
+    odd = [
+        f'"{name}" is {list(value.shape)} in the file and {shapes[name]} in the network'
+        for name, value in state.items()
+        if name in shapes and list(value.shape) != shapes[name]
+    ]
+    odd += [
+        f'"{name}" is in the file, but the network has no such tensor' for name in state if name not in shapes
+    ]
+    odd += [f'the network needs "{name}", but the file does not have it' for name in missing]
+    if odd:
+        more = f" (and {len(odd) - 1} more such)" if len(odd) > 1 else ""
+        raise InputError(
+            f'the weights in "{path}" do not fit the config\'s network: {odd[0]}{more}. {_likely_cause(state, shapes)}'
+        )
+
+
+def _likely_cause(state: State, shapes: Mapping[str, list[int]]) -> str:
+    common = [name for name in state if name in shapes]
+    first = {name.partition(".")[0] for name in state}
+    if not common and first.isdisjoint({name.partition(".")[0] for name in shapes}):
+        return (
+            f"All names in the file begin with {', '.join(sorted(first))}: it is of another kind of network."
+        )
+    unequal = [name for name in common if list(state[name].shape) != shapes[name]]
+    if unequal and all(name.startswith("head.") for name in unequal) and len(common) == len(state):
+        return "Only the head differs: is Global.character_dict_path the dictionary that it was trained with?"
+    return "It is a checkpoint of another architecture, or of a pruned network."

@@ -11,7 +11,8 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -112,21 +113,34 @@ def _import_from(home: Path) -> Ppocr:
     if str(home) not in sys.path:
         sys.path.insert(0, str(home))
     try:
-        _calm_ppocr_logger()
-        return Ppocr(
-            home=home,
-            build_model=importlib.import_module("ppocr.modeling.architectures").build_model,
-            build_dataloader=importlib.import_module("ppocr.data").build_dataloader,
-            build_post_process=importlib.import_module("ppocr.postprocess").build_post_process,
-            build_metric=importlib.import_module("ppocr.metrics").build_metric,
-            build_loss=importlib.import_module("ppocr.losses").build_loss,
-            build_optimizer=importlib.import_module("ppocr.optimizer").build_optimizer,
-            program=_import_program(home),
-        )
+        with _root_logger_kept():
+            _calm_ppocr_logger()
+            return Ppocr(
+                home=home,
+                build_model=importlib.import_module("ppocr.modeling.architectures").build_model,
+                build_dataloader=importlib.import_module("ppocr.data").build_dataloader,
+                build_post_process=importlib.import_module("ppocr.postprocess").build_post_process,
+                build_metric=importlib.import_module("ppocr.metrics").build_metric,
+                build_loss=importlib.import_module("ppocr.losses").build_loss,
+                build_optimizer=importlib.import_module("ppocr.optimizer").build_optimizer,
+                program=_import_program(home),
+            )
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f'PaddleOCR\'s code in "{home}" imports "{error.name}", which is not installed; run: {INSTALL}'
         ) from error
+
+
+@contextmanager
+def _root_logger_kept() -> Iterator[None]:
+    """Packages that ppocr imports configure the root logger as if they were the program."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
 
 def _calm_ppocr_logger() -> None:

@@ -1,0 +1,34 @@
+"""dysens: how much accuracy each filter group of a live Paddle model is worth, and a proven cut of it."""
+
+import zlib  # noqa: F401  before Paddle: libpaddle 2.6 exports its own zlib, and a later user of the real one would crash
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dysens.errors import DysensError
+    from dysens.pruning.checkpoint import load_pruned, save_pruned
+    from dysens.results.sensitivities import Sensitivities
+    from dysens.sensitivity import DygraphSensitivity
+
+__version__ = "0.1.0"
+
+__all__ = ["DygraphSensitivity", "DysensError", "Sensitivities", "load_pruned", "save_pruned"]
+
+# Names are looked up on first use: `import dysens` alone must not load Paddle.
+_HOMES = {
+    "DygraphSensitivity": "dysens.sensitivity",
+    "DysensError": "dysens.errors",
+    "Sensitivities": "dysens.results.sensitivities",
+    "load_pruned": "dysens.pruning.checkpoint",
+    "save_pruned": "dysens.pruning.checkpoint",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dysens' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

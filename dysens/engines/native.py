@@ -1,0 +1,214 @@
+"""The native engine: probe the live layer, then offer only what proves itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import paddle
+
+from dysens.errors import ForwardError
+from dysens.groups.balance import by_conv_groups, connected, in_blocks
+from dysens.groups.candidates import candidates
+from dysens.groups.group import ChannelGroup
+from dysens.groups.roles import Role, tensors_by_path
+from dysens.groups.wiring import Wiring, wire
+from dysens.inputs import View
+from dysens.live import preserved
+from dysens.pruning.plan import plan_for
+from dysens.pruning.proof import TOLERANCE, difference, outputs, random_removal, trial
+
+log = logging.getLogger("dysens.engines.native")
+
+# Different shares of each group go at every trial: two sources that happened to lose the same number would look independent.
+_SEEDS = (1, 2)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What an engine knows about a model.
+
+    Attributes:
+        groups: Proven groups, in parameter order.
+        reasons: Why a 4-D weight is in none of them, by its path.
+        roles: The layers with weights, by path.
+    """
+
+    groups: list[ChannelGroup]
+    reasons: dict[str, str]
+    roles: Mapping[str, Role]
+
+
+def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
+    """Find all groups that can be cut, and say why every other filter cannot.
+
+    Args:
+        model: The live layer; it is left as found.
+        views: The ways in which it is run; a group has to survive in all of them.
+
+    Raises:
+        ForwardError: If the model does not run with the given inputs.
+    """
+    for view in views:
+        with preserved(model):
+            outputs(model, view)
+    small = _smaller(model, views)
+    found = _analyse_at(model, small or views)
+    failure = _disproved(model, views, found.groups, found.roles)
+    if failure is not None and small is not None:
+        log.info("at the given input size %s; probing again at that size", failure)
+        found = _analyse_at(model, views)
+        failure = _disproved(model, views, found.groups, found.roles)
+    return found if failure is None else _keep_provable(model, views, found)
+
+
+def _runs(model: paddle.nn.Layer, view: View) -> bool:
+    try:
+        with preserved(model):
+            outputs(model, view)
+    except ForwardError:
+        return False
+    return True
+
+
+def _smaller(model: paddle.nn.Layer, views: Sequence[View]) -> list[View] | None:
+    """All views with smaller pictures, if the model takes them: structure does not depend on size, time does."""
+    for smaller in zip(*(view.smaller() for view in views)):
+        if all(_runs(model, view) for view in smaller):
+            return list(smaller)
+    return None
+
+
+def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
+    with preserved(model):
+        wiring = wire(model, views)
+        tensors = tensors_by_path(model)
+        suggested = candidates(wiring, tensors)
+        groups, reasons = _Settlement(model, wiring, tensors).settle(suggested.groups)
+    return Analysis(groups, {**suggested.reasons, **reasons}, wiring.roles)
+
+
+class _Settlement:
+    """Finds for every candidate group the first way of choosing units that stands a trial."""
+
+    def __init__(self, model: paddle.nn.Layer, wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> None:
+        self._model = model
+        self._wiring = wiring
+        self._tensors = tensors
+        self._order = {path: position for position, path in enumerate(tensors)}
+
+    def settle(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], dict[str, str]]:
+        """The groups that work, in parameter order, and for the others why not, by path of their weights."""
+        failing = self._failing(groups)
+        settled = [group for group in groups if group not in failing]
+        left = list(failing)
+        for rearrange in (self._as_conv_groups, self._in_own_blocks, self._in_common_blocks):
+            working, left = rearrange(left)
+            settled += working
+        settled, clashing = self._compatible(settled)
+        why = {**{group: failing[group] for group in left}, **clashing}
+        reasons = {
+            piece.tensor: f"cutting it does not work, however balanced: {reason}"
+            for group, reason in why.items()
+            for _, piece in group.scored
+        }
+        return sorted(settled, key=lambda group: self._order[group.path]), reasons
+
+    def _trial(self, groups: Sequence[ChannelGroup]) -> str | None:
+        for seed in _SEEDS:
+            removal = random_removal(groups, seed)
+            wrong = trial(self._model, self._wiring.probes, self._wiring.roles, removal)
+            if wrong is not None:
+                return wrong
+        return None
+
+    def _failing(self, groups: list[ChannelGroup]) -> dict[ChannelGroup, str]:
+        """The groups that fail, with the reason; halving the list finds few among many quickly."""
+        wrong = self._trial(groups) if groups else None
+        if wrong is None:
+            return {}
+        if len(groups) == 1:
+            return {groups[0]: wrong}
+        middle = len(groups) // 2
+        return {**self._failing(groups[:middle]), **self._failing(groups[middle:])}
+
+    def _compatible(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], dict[ChannelGroup, str]]:
+        """Each works alone; keep those that also work together."""
+        if not groups or self._trial(groups) is None:
+            return groups, {}
+        kept: list[ChannelGroup] = []
+        clashing: dict[ChannelGroup, str] = {}
+        for group in groups:
+            wrong = self._trial([*kept, group])
+            if wrong is None:
+                kept.append(group)
+            else:
+                clashing[group] = wrong
+        return kept, clashing
+
+    # Ways to balance, each giving what works and what is left
+
+    def _as_conv_groups(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
+        return self._try_sets(groups, lambda some: by_conv_groups(some, self._wiring.roles, self._tensors))
+
+    def _in_own_blocks(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
+        working: list[ChannelGroup] = []
+        left: list[ChannelGroup] = []
+        for group in groups:
+            balanced = self._balanced([group])
+            (left if balanced is None else working).append(balanced or group)
+        return working, left
+
+    def _in_common_blocks(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
+        return self._try_sets(groups, self._balanced)
+
+    def _balanced(self, groups: Sequence[ChannelGroup]) -> ChannelGroup | None:
+        for equal in (True, False):
+            group = in_blocks(groups, self._wiring.roles, self._tensors, equal)
+            if group is not None and self._trial([group]) is None:
+                return group
+        return None
+
+    def _try_sets(
+        self, groups: list[ChannelGroup], merge: Callable[[Sequence[ChannelGroup]], ChannelGroup | None]
+    ) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
+        working: list[ChannelGroup] = []
+        left: list[ChannelGroup] = []
+        for some in connected(groups, self._wiring.roles):
+            merged = merge(some)
+            if merged is not None and self._trial([merged]) is None:
+                working.append(merged)
+            else:
+                left += some
+        return working, left
+
+
+def _disproved(
+    model: paddle.nn.Layer, views: Sequence[View], groups: Sequence[ChannelGroup], roles: Mapping[str, Role]
+) -> str | None:
+    """Cut random shares of all these groups at once on the real weights: None if masked and cut outputs agree."""
+    if not groups:
+        return None
+    for seed in _SEEDS:
+        try:
+            worst = difference(model, views, plan_for(roles, random_removal(groups, seed)))
+        except ForwardError as error:
+            return f"the cut model does not run: {error}"
+        if worst > TOLERANCE:
+            return f"the outputs of the cut and the masked model differ by {worst:.2g} of the largest output"
+    return None
+
+
+def _keep_provable(model: paddle.nn.Layer, views: Sequence[View], found: Analysis) -> Analysis:
+    """The slow way, when something fails on the real weights: group by group, then all that passed together."""
+    kept: list[ChannelGroup] = []
+    reasons = dict(found.reasons)
+    for group in found.groups:
+        failure = _disproved(model, views, [group], found.roles) or _disproved(model, views, [*kept, group], found.roles)
+        if failure is None:
+            kept.append(group)
+            continue
+        for port, piece in group.scored:
+            reasons[piece.tensor] = f"the proof fails when layer '{port.layer}' is cut: {failure}"
+    return Analysis(kept, reasons, found.roles)

@@ -1,0 +1,147 @@
+"""From wiring to candidate groups: connected layers, their units, and why the rest must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import paddle
+
+from dysens.groups.group import ChannelGroup
+from dysens.groups.roles import Port, Slice
+from dysens.groups.wiring import Wiring
+
+FREE = "any channels"
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the wiring suggests; every group still has to prove itself.
+
+    Attributes:
+        groups: Candidate groups with free choice of units, in parameter order.
+        reasons: Why a 4-D weight is in none, by its path.
+    """
+
+    groups: list[ChannelGroup]
+    reasons: dict[str, str]
+
+
+def candidates(wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> Candidates:
+    """Gather connected layers and split their channels into units."""
+    label = wiring.components()
+    fixed = {int(label[node]): reason for node, reason in sorted(wiring.fixed.items(), reverse=True)}
+    makers = [port for port in wiring.ports if port.side in ("out", "own")]
+    order = {path: position for position, path in enumerate(tensors)}
+    groups: list[ChannelGroup] = []
+    reasons: dict[str, str] = {}
+    for cluster in _clusters(makers, {port: label[wiring.nodes(port)] for port in makers}):
+        scored = sorted(_filters(cluster, tensors), key=lambda pair: order[pair[1].tensor])
+        if not scored:
+            continue
+        own = np.unique(np.concatenate([label[wiring.nodes(port)] for port in cluster]))
+        free = np.array([component for component in own if int(component) not in fixed], dtype=int)
+        group = _group(wiring, label, free, scored, tensors)
+        reason = _why_not(group, free, own, fixed)
+        if reason is None:
+            groups.append(group)
+        else:
+            for port, piece in scored:
+                reasons[piece.tensor] = wiring.reasons.get(port.layer, reason)
+    groups.sort(key=lambda group: order[group.path])
+    return Candidates(groups, {**_not_running(wiring, tensors), **reasons})
+
+
+def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable[list[Port]]:
+    """Ports that share a channel, directly or through others."""
+    parent = {port: port for port in makers}
+
+    def root(port: Port) -> Port:
+        while parent[port] is not port:
+            parent[port] = parent[parent[port]]
+            port = parent[port]
+        return port
+
+    first: dict[int, Port] = {}
+    for port in makers:
+        for component in np.unique(labels[port]):
+            parent[root(port)] = root(first.setdefault(int(component), port))
+    clusters: dict[Port, list[Port]] = {}
+    for port in makers:
+        clusters.setdefault(root(port), []).append(port)
+    return clusters.values()
+
+
+def _filters(ports: Iterable[Port], tensors: Mapping[str, paddle.Tensor]) -> list[tuple[Port, Slice]]:
+    """The 4-D weights that make the channels of these ports; a scale of shape [1, C, 1, 1] makes none."""
+    found = []
+    for port in ports:
+        for piece in port.slices:
+            tensor = tensors[piece.tensor]
+            if tensor.ndim == 4 and (port.side == "out" or sum(side > 1 for side in tensor.shape) > 1):
+                found.append((port, piece))
+    return found
+
+
+def _group(
+    wiring: Wiring,
+    label: np.ndarray,
+    free: np.ndarray,
+    scored: list[tuple[Port, Slice]],
+    tensors: Mapping[str, paddle.Tensor],
+) -> ChannelGroup:
+    unit_of = np.full(len(label), -1)
+    unit_of[free] = np.arange(len(free))
+    units = {port: unit_of[label[wiring.nodes(port)]] for port in wiring.ports}
+    units = {port: unit for port, unit in units.items() if (unit >= 0).any()}
+    return ChannelGroup(
+        name=tensors[scored[0][1].tensor].name,
+        path=scored[0][1].tensor,
+        channels=scored[0][0].size,
+        members=members_of(units, tensors),
+        units=units,
+        blocks=(np.arange(len(free)),),
+        rule=FREE,
+        scored=tuple(pair for pair in scored if pair[0] in units),
+    )
+
+
+def members_of(ports: Iterable[Port], tensors: Mapping[str, paddle.Tensor]) -> tuple[tuple[str, int], ...]:
+    """Every (parameter name, axis) that the ports stand for, in model order."""
+    order = {id(tensor): position for position, tensor in enumerate(tensors.values())}
+    pairs = {(tensors[piece.tensor].name, piece.axis): order[id(tensors[piece.tensor])] for p in ports for piece in p.slices}
+    return tuple(sorted(pairs, key=lambda pair: (pairs[pair], pair[1])))
+
+
+def _why_not(group: ChannelGroup, free: np.ndarray, own: np.ndarray, fixed: Mapping[int, str]) -> str | None:
+    if len(free) == 0:
+        return next(fixed[int(component)] for component in own)
+    if not any(port.side == "in" for port in group.units):
+        return f"nothing that dysens can see depends on the channels of layer '{group.scored[0][0].layer}'"
+    if len(free) == 1:
+        return f"layer '{group.scored[0][0].layer}' has only one channel that could be removed"
+    return None
+
+
+def _not_running(wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> dict[str, str]:
+    """Reasons for 4-D weights that no port makes channels with."""
+    reasons = {}
+    for path, tensor in tensors.items():
+        if tensor.ndim != 4:
+            continue
+        layer = path.rpartition(".")[0]
+        role = wiring.roles.get(layer)
+        if role is None:
+            reasons[path] = f"parameter '{path}' belongs to no layer that dysens knows, and follows no channel alone"
+        elif layer not in wiring.called:
+            reasons[path] = f"layer '{layer}' does not run in this forward"
+    return reasons
+
+
+def regrouped(group: ChannelGroup, unit_of: np.ndarray, blocks: tuple[np.ndarray, ...], rule: str) -> ChannelGroup:
+    """The same layers with other units: old unit u becomes part of unit ``unit_of[u]`` (or stays, if that is -1)."""
+    lookup = np.append(unit_of, -1)  # so that a channel that stays (-1) stays
+    units = {port: lookup[unit] for port, unit in group.units.items()}
+    units = {port: unit for port, unit in units.items() if (unit >= 0).any()}
+    return replace(group, units=units, blocks=blocks, rule=rule)

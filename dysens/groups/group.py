@@ -1,0 +1,98 @@
+"""Channel groups: layers that must be cut together, and the units that can be removed one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dysens.groups.roles import Port, Slice
+
+Removal = dict[Port, np.ndarray]  # which channels go, for every port that loses some
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelGroup:
+    """Layers whose channels move together.
+
+    Attributes:
+        name: The group's first 4-D weight, as Paddle names it (``conv2d_0.w_0``).
+        path: The same weight by its path in the model (``stem.0.weight``).
+        channels: How many channels that weight makes.
+        members: (parameter name, axis) of everything that is cut.
+        units: For every port, which unit each of its channels belongs to; -1 for a channel that stays.
+        blocks: A partition of the units: the same number is removed from each block. One block means free choice.
+        rule: In words, what may be removed.
+        scored: The 4-D weights that make the channels, first the one that names the group.
+    """
+
+    name: str
+    path: str
+    channels: int
+    members: tuple[tuple[str, int], ...]
+    units: Mapping[Port, np.ndarray]
+    blocks: tuple[np.ndarray, ...]
+    rule: str
+    scored: tuple[tuple[Port, Slice], ...]
+
+    @property
+    def size(self) -> int:
+        """How many units there are."""
+        return sum(len(block) for block in self.blocks)
+
+    @property
+    def layers(self) -> list[str]:
+        """The layers that are cut, makers of the channels first."""
+        makers = [port.layer for port in self.units if port.side == "out"]
+        return list(dict.fromkeys([*makers, *(port.layer for port in self.units)]))
+
+    def removable(self, ratio: float) -> int:
+        """How many units a ratio removes: rounded in each block, and never all of them."""
+        return sum(_count(len(block), ratio) for block in self.blocks)
+
+    def weakest(self, scores: np.ndarray, ratio: float) -> np.ndarray:
+        """The units that a ratio removes: in each block, those with the lowest scores."""
+        chosen = [block[np.argsort(scores[block], kind="stable")[: _count(len(block), ratio)]] for block in self.blocks]
+        return np.sort(np.concatenate(chosen))
+
+    def removal(self, units: Iterable[int] | np.ndarray) -> Removal:
+        """The channels of every port that go with these units."""
+        chosen = np.zeros(self.size, bool)
+        chosen[np.asarray(list(units), dtype=int)] = True
+        gone = {port: np.flatnonzero((unit >= 0) & chosen[unit]) for port, unit in self.units.items()}
+        return {port: channels for port, channels in gone.items() if len(channels)}
+
+    def unit_scores(self, channel_scores: Mapping[Port, np.ndarray]) -> np.ndarray:
+        """The score of every unit: the mean over its channels in the first scored weight that has any."""
+        scores = np.full(self.size, np.nan)
+        for port, _ in self.scored:
+            unit = self.units[port]
+            inside = unit >= 0
+            total = np.bincount(unit[inside], weights=channel_scores[port][inside], minlength=self.size)
+            number = np.bincount(unit[inside], minlength=self.size)
+            fill = np.isnan(scores) & (number > 0)
+            scores[fill] = total[fill] / number[fill]
+        return scores
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} ({self.path}): {self.channels} channels, {self.size} units, {self.rule}"]
+        lines += [f"  {name:<32} axis {axis}" for name, axis in self.members]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<ChannelGroup {self.name} ({self.path}), {self.channels} channels, {len(self.members)} members>"
+
+
+def _count(size: int, ratio: float) -> int:
+    """PaddleSlim's rule: rounded, and one is always left."""
+    return min(round(size * ratio), size - 1)
+
+
+def merge_removals(removals: Iterable[Removal]) -> Removal:
+    """What goes when several groups are cut at once; groups may share a port (the batch norm behind a concat)."""
+    merged: Removal = {}
+    for removal in removals:
+        for port, channels in removal.items():
+            merged[port] = np.union1d(merged[port], channels) if port in merged else channels
+    return merged

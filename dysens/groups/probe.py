@@ -1,0 +1,356 @@
+"""Run the live layer with stand-ins for its mixers, and watch which channels move.
+
+In a probe every mixer returns a fixed random tensor of the shape that it normally returns, norms return their input, and
+depthwise convolutions have fixed positive weights. Two probes that differ only in some channels of one mixer's answer show, at
+the entry of every layer and at the outputs, which positions depend on those channels: whatever operators lie between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from dysens.errors import ForwardError
+from dysens.groups.roles import Role
+from dysens.inputs import View, leaves, map_leaves
+from dysens.live import TensorState, swap_storage
+
+# Positive, so that no ReLU hides a channel, and small, so that sums of many stay below where ReLU6 and hard sigmoid go flat.
+_LOW, _HIGH = 0.05, 0.45
+_DROPOUTS = (nn.Dropout, nn.Dropout2D, nn.Dropout3D, nn.AlphaDropout)
+_DROPOUT_FUNCTIONS = ("dropout", "dropout2d", "dropout3d", "alpha_dropout")
+
+Call = tuple[str, int]  # a layer's path, and the how-manieth call of it in one forward
+
+
+@dataclass
+class Movement:
+    """What differed from the undisturbed probe."""
+
+    positions: dict[str, np.ndarray] = field(default_factory=dict)  # layer path: entry channels that moved
+    outputs: bool = False
+    arguments: set[str] = field(default_factory=set)  # layers of which a further argument moved
+    flow: bool = False  # other calls, or other shapes, than in the undisturbed probe
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One call of a layer with a role, as it happens in a forward."""
+
+    call: Call
+    role: Role
+    entry: paddle.Tensor
+    further: list[np.ndarray]  # other tensors that the layer is given: offsets, initial states
+    real: Callable[[], Any]  # what the layer would really return
+
+
+@dataclass(frozen=True)
+class _StandIn:
+    """What a mixer answers at one call, and a second draw for the first tensor of that."""
+
+    entry_shape: list[int]
+    answer: Any
+    other: np.ndarray
+
+
+class Probe:
+    """Probes of one view of a model. Use it inside `dysens.live.preserved`: it changes weights, modes and forwards."""
+
+    def __init__(self, model: nn.Layer, view: View, roles: Mapping[str, Role], own: Iterable[paddle.Tensor]) -> None:
+        """Record one real forward, then one undisturbed probe.
+
+        Args:
+            model: The live layer.
+            view: How it is run.
+            roles: The layers that are stood in for.
+            own: Trainable parameters that no known layer owns; they get plain positive values.
+        """
+        self._model = model
+        self._view = view
+        self._roles = roles
+        self._random = np.random.default_rng(0)
+        self._stand_ins: dict[Call, _StandIn] = {}
+        self._entries: dict[Call, np.ndarray] = {}
+        self._further: dict[Call, list[np.ndarray]] = {}
+        for layer in model.sublayers(include_self=True):
+            layer.training = view.training
+        self._record()
+        self._use_plain_weights(own)
+        self.calls: Counter[str] = Counter()
+        self._outputs = self._run(self._answer, self._keep)
+
+    # The questions that can be asked
+
+    def perturb(
+        self, channels: Mapping[str, np.ndarray], own: Iterable[tuple[paddle.Tensor, paddle.Tensor]] = ()
+    ) -> Movement:
+        """Move some exit channels of some mixers (a boolean mask each) and some parameters (tensor, other values)."""
+
+        def answer(visit: Visit) -> Any:
+            mask = channels.get(visit.call[0])
+            return self._answer(visit) if mask is None else self._disturbed(visit, mask)
+
+        with _holding(own):
+            return self._movement(answer)
+
+    def perturb_inputs(self) -> Movement:
+        """Move everything that the model is given; the answers of mixers stay."""
+
+        def disturbed(leaf: Any) -> Any:
+            floating = isinstance(leaf, paddle.Tensor) and leaf.is_floating_point()
+            return leaf * 0.75 + 0.1 if floating else leaf
+
+        return self._movement(self._answer, map_leaves(disturbed, self._view.arguments))
+
+    def perturb_fixed(self) -> Movement:
+        """Move all that comes from mixers whose exit can never be cut."""
+        fixed = {path: np.ones(1, bool) for path in self.calls if self._roles[path].fixed_exit}
+        return self.perturb(fixed) if fixed else Movement()
+
+    def mismatch(self, entries: Mapping[str, np.ndarray], exits: Mapping[str, np.ndarray]) -> str | None:
+        """Run the model, cut by the caller, with cut answers: does each layer get exactly the channels that were kept?
+
+        Args:
+            entries: The entry channels that remain, by layer path, where some were removed.
+            exits: The same for exit channels.
+
+        Returns:
+            None if all is well, else what went wrong and at which layer.
+        """
+        wrong: list[str] = []
+        seen: Counter[str] = Counter()
+
+        def answer(visit: Visit) -> Any:
+            whole = self._answer(visit)
+            kept = exits.get(visit.call[0])
+            if kept is None or visit.role.kind != "mixer":
+                return whole
+            return paddle.to_tensor(np.take(_numbers(whole), kept, visit.role.exit_axis)).astype(whole.dtype)
+
+        def compare(visit: Visit) -> None:
+            path = visit.call[0]
+            seen[path] += 1
+            expected = self._entries.get(visit.call)
+            if expected is None or wrong:
+                return
+            if path in entries:
+                expected = np.take(expected, entries[path], visit.role.entry_axis)
+            got = _numbers(visit.entry)
+            if got.shape != expected.shape:
+                wrong.append(f"layer '{path}' then gets shape {list(got.shape)} instead of {list(expected.shape)}")
+            elif not np.allclose(got, expected, rtol=1e-4, atol=1e-6, equal_nan=True):
+                wrong.append(f"layer '{path}' then gets other channels than the ones that were kept")
+
+        try:
+            self._run(answer, compare)
+        except ForwardError as error:
+            return wrong[0] if wrong else str(error)
+        if not wrong and seen != self.calls:
+            elsewhere = sorted((self.calls - seen) or (seen - self.calls))
+            wrong.append(f"the {self._view.name} then takes another way (layer '{elsewhere[0]}')")
+        return wrong[0] if wrong else None
+
+    # How a probe runs
+
+    def _record(self) -> None:
+        """One real forward, for the shape of everything."""
+
+        def real(visit: Visit) -> Any:
+            answer = visit.real()
+            drawn = map_leaves(self._draw_like, answer)
+            first = next(t for t in leaves(drawn) if isinstance(t, paddle.Tensor))
+            self._stand_ins[visit.call] = _StandIn(list(visit.entry.shape), drawn, self._draw(first.shape))
+            return answer
+
+        self._run(real, lambda visit: None)
+
+    def _draw(self, shape: Any) -> np.ndarray:
+        return self._random.uniform(_LOW, _HIGH, list(shape)).astype("float32")
+
+    def _draw_like(self, leaf: Any) -> Any:
+        return paddle.to_tensor(self._draw(leaf.shape)).astype(leaf.dtype) if isinstance(leaf, paddle.Tensor) else leaf
+
+    def other_values(self, tensor: paddle.Tensor, axis: int, chosen: np.ndarray) -> paddle.Tensor:
+        """The values of a parameter with the chosen entries along an axis drawn anew."""
+        values = _numbers(tensor).copy()
+        where = tuple(chosen if a == axis else slice(None) for a in range(values.ndim))
+        values[where] = self._draw(values[where].shape)
+        return paddle.to_tensor(values).astype(tensor.dtype)
+
+    def _use_plain_weights(self, own: Iterable[paddle.Tensor]) -> None:
+        """Positive weights for whatever still computes, so that a dead channel of a trained model hides nothing."""
+        for role in self._roles.values():
+            if role.kind == "passing" and not role.is_norm:
+                weight, bias = role.layer.weight, role.layer.bias
+                # The weights of one channel sum to about one: values neither fade nor grow on the way.
+                swap_storage(weight, self._draw_like(weight) * (4.0 / max(1, int(np.prod(weight.shape[2:])))))
+                if bias is not None:
+                    swap_storage(bias, paddle.zeros_like(bias))
+        for tensor in own:
+            swap_storage(tensor, self._draw_like(tensor))
+
+    def _movement(self, answer: Callable[[Visit], Any], arguments: tuple[Any, ...] | None = None) -> Movement:
+        movement = Movement()
+        seen: Counter[str] = Counter()
+
+        def compare(visit: Visit) -> None:
+            path = visit.call[0]
+            seen[path] += 1
+            base, got = self._entries.get(visit.call), _numbers(visit.entry)
+            if base is None or base.shape != got.shape:
+                movement.flow = True
+                return
+            axis = visit.role.entry_axis % got.ndim
+            moved = (_bits(base) != _bits(got)).any(axis=tuple(a for a in range(got.ndim) if a != axis))
+            if moved.any():
+                movement.positions[path] = movement.positions.get(path, False) | moved
+            if any(map(_differ, visit.further, self._further[visit.call])):
+                movement.arguments.add(path)
+
+        outputs = self._run(answer, compare, arguments)
+        movement.flow = movement.flow or seen != self.calls
+        movement.outputs = len(outputs) != len(self._outputs) or any(map(_differ, outputs, self._outputs))
+        return movement
+
+    def _keep(self, visit: Visit) -> None:
+        self.calls[visit.call[0]] += 1
+        self._entries[visit.call] = _numbers(visit.entry)
+        self._further[visit.call] = visit.further
+
+    def _answer(self, visit: Visit) -> Any:
+        """What the mixer always says; at a call that differs from the recording, something of the shape it would have."""
+        known = self._stand_ins.get(visit.call)
+        axis = visit.role.entry_axis
+        if known is not None and _without(visit.entry.shape, axis) == _without(known.entry_shape, axis):
+            return known.answer
+        return map_leaves(self._draw_like, visit.real())
+
+    def _disturbed(self, visit: Visit, mask: np.ndarray) -> Any:
+        plain, role = self._answer(visit), visit.role
+        known = self._stand_ins.get(visit.call)
+        if role.fixed_exit:
+            return map_leaves(lambda leaf: leaf * 0.5 + 0.01 if isinstance(leaf, paddle.Tensor) else leaf, plain)
+        if known is None or list(plain.shape) != list(known.other.shape):
+            return plain + 0.01
+        where = [slice(None)] * plain.ndim
+        where[role.exit_axis] = mask
+        values = _numbers(plain).copy()
+        values[tuple(where)] = known.other[tuple(where)]
+        return paddle.to_tensor(values).astype(plain.dtype)
+
+    def _run(
+        self,
+        answer: Callable[[Visit], Any],
+        observe: Callable[[Visit], None],
+        arguments: tuple[Any, ...] | None = None,
+    ) -> list[Any]:
+        """One forward in which mixers give ``answer``; ``observe`` sees what reaches every layer with a role."""
+        count: Counter[str] = Counter()
+
+        def stand_in_for(role: Role) -> Callable[..., Any]:
+            original = role.layer.forward
+
+            def forward(*given: Any, **named: Any) -> Any:
+                tensors = [t for t in leaves((given, named)) if isinstance(t, paddle.Tensor)]
+                further = [_numbers(t) for t in tensors[1:]]
+                call = (role.path, count[role.path])
+                visit = Visit(call, role, tensors[0], further, lambda: original(*given, **named))
+                count[role.path] += 1
+                observe(visit)
+                if role.is_norm:
+                    return visit.entry
+                return visit.real() if role.kind == "passing" else answer(visit)
+
+            return forward
+
+        paddle.seed(0)
+        forwards: dict[nn.Layer, Callable[..., Any]] = {r.layer: stand_in_for(r) for r in self._roles.values()}
+        dropouts = (layer for layer in self._model.sublayers() if isinstance(layer, _DROPOUTS))
+        forwards.update({layer: (lambda x: x) for layer in dropouts})
+        with paddle.no_grad(), _patched(forwards), _no_functional_dropout():
+            try:
+                outputs = self._model(*(arguments if arguments is not None else self._view.arguments))
+            except Exception as error:
+                raise ForwardError(f"the {self._view.name} fails with {in_a_sentence(error)}") from error
+        return [_numbers(t) if isinstance(t, paddle.Tensor) else t for t in leaves(outputs)]
+
+
+@contextmanager
+def _patched(forwards: Mapping[nn.Layer, Callable[..., Any]]) -> Iterator[None]:
+    """Give layers another forward. Straight into ``__dict__``: a probe does this hundreds of times per forward."""
+    before = {layer: layer.__dict__.get("forward") for layer in forwards}
+    for layer, forward in forwards.items():
+        layer.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        for layer, original in before.items():
+            if original is None:
+                layer.__dict__.pop("forward", None)
+            else:
+                layer.__dict__["forward"] = original
+
+
+@contextmanager
+def _no_functional_dropout() -> Iterator[None]:
+    """Functional dropout passes everything on, or no two training forwards could be compared."""
+    before = {name: getattr(nn.functional, name) for name in _DROPOUT_FUNCTIONS}
+    try:
+        for name in before:
+            setattr(nn.functional, name, lambda x, *_, **__: x)
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(nn.functional, name, function)
+
+
+@contextmanager
+def _holding(values: Iterable[tuple[paddle.Tensor, paddle.Tensor]]) -> Iterator[None]:
+    """For a while, let tensors hold other values."""
+    pairs = list(values)
+    states = [TensorState(tensor) for tensor, _ in pairs]
+    try:
+        for tensor, other in pairs:
+            swap_storage(tensor, other)
+        yield
+    finally:
+        for state in states:
+            state.restore()
+
+
+def in_a_sentence(error: Exception) -> str:
+    """What an error of Paddle's says, without its traces and decoration."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    telling = [line for line in lines if line and not line.startswith(("[Hint", "-----", "Error Message"))]
+    return f"{type(error).__name__}: {telling[-1][:300] if telling else repr(error)}"
+
+
+def _numbers(tensor: paddle.Tensor) -> np.ndarray:
+    if tensor.dtype in (paddle.bfloat16, paddle.float16):
+        tensor = tensor.astype("float32")
+    return tensor.numpy()
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """The array as integers, so that comparing is exact and NaN equals itself."""
+    return array.view(f"i{array.dtype.itemsize}") if array.dtype.kind == "f" else array
+
+
+def _differ(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.shape != b.shape or a.dtype != b.dtype or bool((_bits(a) != _bits(b)).any())
+    return isinstance(a, np.ndarray) != isinstance(b, np.ndarray)
+
+
+def _without(shape: Any, axis: int) -> list[int]:
+    """A shape less its channel axis."""
+    sides = [int(side) for side in shape]
+    del sides[axis]
+    return sides

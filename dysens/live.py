@@ -1,0 +1,189 @@
+"""Touching a live model, and leaving it exactly as it was found.
+
+Every change that dysens makes to a model (a patched forward, a masked or cut weight, another mode) happens inside
+`preserved`. It remembers by reference: a tensor that is masked or cut gets other storage, its own is put aside untouched. So
+restoring copies nothing and is bit-exact, whatever happened in between.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import paddle
+
+# The registries of a paddle.nn.Layer that are dictionaries: their contents must be remembered, not only the dictionary.
+_REGISTRIES = (
+    "_parameters",
+    "_buffers",
+    "_sub_layers",
+    "_forward_pre_hooks",
+    "_forward_post_hooks",
+    "_state_dict_hooks",
+    "_non_persistable_buffer_names_set",
+)
+
+
+def swap_storage(tensor: paddle.Tensor, new: paddle.Tensor) -> None:
+    """Let ``tensor`` (the same object, the same name) hold the data and the shape of ``new``."""
+    new._share_underline_tensor_to(tensor)
+
+
+def storage_of(tensor: paddle.Tensor) -> paddle.Tensor:
+    """A second handle on the data that ``tensor`` holds now; it keeps them when ``tensor`` is given others."""
+    handle = paddle.empty([0], dtype="float32")
+    tensor._share_underline_tensor_to(handle)
+    return handle
+
+
+class TensorState:
+    """What one tensor holds: its storage and, where asked, its gradient."""
+
+    def __init__(self, tensor: paddle.Tensor, gradient: bool = False) -> None:
+        self._tensor = tensor
+        self._storage = storage_of(tensor) if tensor._is_initialized() else None
+        # Unlike storage, a gradient is overwritten in place by whoever sets the next one: only a copy keeps it.
+        self._keeps_gradient = gradient
+        self._gradient = tensor.grad.clone() if gradient and tensor.grad is not None else None
+
+    def restore(self) -> None:
+        """Give the tensor what it held."""
+        if self._storage is not None:
+            swap_storage(self._tensor, self._storage)
+        if self._gradient is not None:
+            self._tensor.grad = self._gradient.clone()
+        elif self._keeps_gradient and self._tensor.grad is not None:
+            self._tensor.clear_gradient(set_to_zero=False)
+
+
+class LayerState:
+    """The attributes and registries of one layer, by reference."""
+
+    def __init__(self, layer: paddle.nn.Layer) -> None:
+        self._layer = layer
+        self._attributes = dict(layer.__dict__)
+        self._registries = {name: layer.__dict__[name].copy() for name in _REGISTRIES if name in layer.__dict__}
+
+    def restore(self) -> None:
+        """Put every attribute and registry entry back."""
+        own = self._layer.__dict__
+        for name in [name for name in own if name not in self._attributes]:
+            del own[name]
+        own.update(self._attributes)
+        for name, contents in self._registries.items():
+            own[name].clear()
+            own[name].update(contents)
+
+
+class OptimizerState:
+    """The accumulators, master weights and still unclaimed entries of an optimizer, by reference."""
+
+    def __init__(self, optimizer: paddle.optimizer.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._accumulators = {name: dict(slots) for name, slots in optimizer._accumulators.items()}
+        self._masters = dict(optimizer._master_weights)
+        self._pending = dict(optimizer._accumulators_holder)
+        kept = [*self._masters.values(), *(t for slots in self._accumulators.values() for t in slots.values())]
+        self._tensors = [TensorState(tensor) for tensor in kept]
+
+    def restore(self) -> None:
+        """Give the optimizer the state it had."""
+        for name, slots in self._accumulators.items():
+            self._optimizer._accumulators[name].clear()
+            self._optimizer._accumulators[name].update(slots)
+        for own, kept in (
+            (self._optimizer._master_weights, self._masters),
+            (self._optimizer._accumulators_holder, self._pending),
+        ):
+            own.clear()
+            own.update(kept)
+        for state in self._tensors:
+            state.restore()
+
+
+class ModelState:
+    """A whole model (and its optimizer) as it is now; `restore` brings it back bit for bit.
+
+    Restoring twice does no harm, so an interrupted restore is simply repeated. Gradients are copied, so they are kept only
+    for those who change them.
+    """
+
+    def __init__(
+        self,
+        model: paddle.nn.Layer,
+        optimizer: paddle.optimizer.Optimizer | None = None,
+        gradients: bool = False,
+    ) -> None:
+        self._layers = [LayerState(layer) for layer in model.sublayers(include_self=True)]
+        self._tensors = [TensorState(tensor, gradients) for tensor in all_tensors(model)]
+        self._optimizer = OptimizerState(optimizer) if optimizer is not None else None
+        self._dynamic = paddle.in_dynamic_mode()
+
+    def restore(self) -> None:
+        """Undo everything that happened to the model since this state was taken."""
+        if self._dynamic and not paddle.in_dynamic_mode():
+            paddle.disable_static()
+        for layer in self._layers:
+            layer.restore()
+        for tensor in self._tensors:
+            tensor.restore()
+        if self._optimizer is not None:
+            self._optimizer.restore()
+
+
+def all_tensors(model: paddle.nn.Layer) -> list[paddle.Tensor]:
+    """Every parameter and buffer, once, whoever shares it."""
+    seen: dict[int, paddle.Tensor] = {}
+    for layer in model.sublayers(include_self=True):
+        for registry in (layer._parameters, layer._buffers):
+            for tensor in registry.values():
+                if isinstance(tensor, paddle.Tensor):
+                    seen.setdefault(id(tensor), tensor)
+    return list(seen.values())
+
+
+@contextmanager
+def preserved(
+    model: paddle.nn.Layer,
+    optimizer: paddle.optimizer.Optimizer | None = None,
+    gradients: bool = False,
+) -> Iterator[ModelState]:
+    """Whatever the body does to the model is undone on leaving it, also by an error or Ctrl-C."""
+    state = ModelState(model, optimizer, gradients)
+    random_state = paddle.get_rng_state()
+    try:
+        yield state
+    finally:
+        restore_surely(state, random_state)
+
+
+def restore_surely(state: ModelState, random_state: list[Any] | None = None) -> None:
+    """Restore to the end even if Ctrl-C is pressed meanwhile; the interrupt is raised afterwards."""
+    try:
+        with interrupts_held():
+            state.restore()
+            if random_state is not None:
+                paddle.set_rng_state(random_state)
+    except KeyboardInterrupt:
+        # It came before the hold or just after it: restoring again is safe.
+        state.restore()
+        raise
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the body is through (only the main thread gets it at all)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[tuple[int, Any]] = []
+    previous = signal.signal(signal.SIGINT, lambda *event: pressed.append(event))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous if previous is not None else signal.default_int_handler)
+    if pressed and callable(previous):
+        previous(*pressed[0])

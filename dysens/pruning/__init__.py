@@ -1,0 +1,1 @@
+"""What to remove, removing it, undoing it, and proving that it was right."""

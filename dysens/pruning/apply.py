@@ -1,0 +1,132 @@
+"""Carry out a plan on a live model: mask it (same shapes) or cut it (new shapes), with everything that hangs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.nn.layer.rnn import RNNBase
+
+from dysens.groups.roles import tensors_by_path
+from dysens.live import TensorState, interrupts_held, swap_storage
+from dysens.pruning.plan import PrunePlan, TensorCut
+
+# Where the model remembers the plans that were carried out on it, for `save_pruned`. Part of the model, so that a copy of the
+# model knows them too.
+_HISTORY = "_dysens_plans"
+
+
+def history(model: paddle.nn.Layer) -> tuple[PrunePlan, ...]:
+    """The plans that have been carried out on this model and not undone, in order."""
+    return tuple(model.__dict__.get(_HISTORY, ()))
+
+
+def cut(model: paddle.nn.Layer, plan: PrunePlan, optimizer: paddle.optimizer.Optimizer | None = None) -> None:
+    """Remove the planned channels in place: weights, gradients, optimizer state, layer attributes.
+
+    Every tensor stays the same object under the same name, so whoever holds it (an optimizer, a wrapper) goes on working.
+    """
+    tensors = tensors_by_path(model)
+    by_tensor: dict[int, tuple[paddle.Tensor, list[TensorCut]]] = {}
+    for item in plan.cuts:
+        tensor = tensors[item.tensor]
+        by_tensor.setdefault(id(tensor), (tensor, []))[1].append(item)
+    for tensor, cuts in by_tensor.values():
+        if optimizer is not None:
+            _cut_optimizer_state(optimizer, tensor, cuts)
+        gradient = tensor.grad
+        shorter = without(tensor, cuts)
+        swap_storage(tensor, shorter)
+        if gradient is not None:
+            tensor.grad = without(gradient, cuts)
+    layers = dict(model.named_sublayers(include_self=True))
+    for path, values in plan.attributes.items():
+        for name, value in values.items():
+            setattr(layers[path], name, value)
+    _rebuild_flat_weights(layers[path] for path in plan.attributes)
+    model.__dict__[_HISTORY] = (*history(model), plan)
+
+
+@contextmanager
+def masked(model: paddle.nn.Layer, plan: PrunePlan) -> Iterator[None]:
+    """For a while, let the consuming weights hold zeros where channels would be cut: same outputs, same shapes."""
+    tensors = tensors_by_path(model)
+    touched = {id(tensors[item.tensor]): tensors[item.tensor] for item in plan.masks}
+    states = [TensorState(tensor) for tensor in touched.values()]
+    try:
+        for item in plan.masks:
+            tensor = tensors[item.tensor]
+            swap_storage(tensor, _zeroed(tensor, item))
+        yield
+    finally:
+        with interrupts_held():
+            for state in states:
+                state.restore()
+
+
+def without(tensor: paddle.Tensor, cuts: Iterable[TensorCut]) -> paddle.Tensor:
+    """A copy of the tensor that lacks what the cuts remove."""
+    values, back = _workable(tensor)
+    # The second axis of a grouped weight is cut within blocks of the first, so it comes before the first is shortened.
+    for item in sorted(cuts, key=lambda c: -c.blocks):
+        if item.blocks == 1:
+            values = paddle.index_select(values, paddle.to_tensor(item.kept), axis=item.axis)
+        else:
+            values = _without_in_blocks(values, item)
+    return values.astype(back)
+
+
+def _without_in_blocks(values: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
+    width = item.size // item.blocks
+    pieces = paddle.split(values, item.blocks, axis=0)
+    kept = [item.kept[item.kept // width == block] % width for block in range(item.blocks)]
+    return paddle.concat([paddle.index_select(p, paddle.to_tensor(k), axis=1) for p, k in zip(pieces, kept)], axis=0)
+
+
+def _zeroed(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
+    values, back = _workable(tensor)
+    flags = np.ones(item.size, "float32")
+    flags[list(item.removed)] = 0.0
+    if item.blocks == 1:
+        shape = [item.size if axis == item.axis else 1 for axis in range(values.ndim)]
+        keep = flags.reshape(shape)
+    else:
+        per_block = flags.reshape(item.blocks, -1)
+        rows = np.repeat(per_block, values.shape[0] // item.blocks, axis=0)
+        keep = rows.reshape([*rows.shape, *[1] * (values.ndim - 2)])
+    # Not a product: zero times infinity would leave a NaN behind.
+    zeroed = paddle.where(paddle.to_tensor(keep > 0).expand_as(values), values, paddle.zeros_like(values))
+    return zeroed.astype(back)
+
+
+def _workable(tensor: paddle.Tensor) -> tuple[paddle.Tensor, Any]:
+    """The values in a type that every kernel knows on CPU, and the type to go back to; both ways are exact."""
+    values = tensor.detach()
+    if tensor.dtype in (paddle.float16, paddle.bfloat16):
+        return values.astype("float32"), tensor.dtype
+    return values, tensor.dtype
+
+
+def _cut_optimizer_state(
+    optimizer: paddle.optimizer.Optimizer, parameter: paddle.Tensor, cuts: list[TensorCut]
+) -> None:
+    """Moments, velocities and master weights have the parameter's shape, and lose the same entries."""
+    shape = list(parameter.shape)
+    slots = [named.get(parameter.name) for named in optimizer._accumulators.values()]
+    for state in [*slots, optimizer._master_weights.get(parameter.name)]:
+        if state is not None and list(state.shape) == shape:
+            swap_storage(state, without(state, cuts))
+    # State that was loaded but not claimed yet is still kept by name, as "<parameter>_<accumulator>_0".
+    for key, state in list(optimizer._accumulators_holder.items()):
+        if key.startswith(f"{parameter.name}_") and list(getattr(state, "shape", ())) == shape:
+            optimizer._accumulators_holder[key] = without(paddle.to_tensor(state), cuts)
+
+
+def _rebuild_flat_weights(layers: Iterable[paddle.nn.Layer]) -> None:
+    """Recurrent layers keep their weights in one flat buffer for cuDNN; the cut weights need a new one."""
+    for layer in layers:
+        if isinstance(layer, RNNBase):
+            layer.flatten_parameters()

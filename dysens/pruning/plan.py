@@ -1,0 +1,152 @@
+"""A prune plan: which entries of which tensors go, and which layer attributes change with them. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dysens.errors import InputError
+from dysens.groups.group import Removal
+from dysens.groups.roles import Port, Role, Slice
+
+
+class CannotCutError(InputError):
+    """The removal leaves a grouped convolution that cannot exist."""
+
+
+@dataclass(frozen=True)
+class TensorCut:
+    """Entries to remove from one tensor along one axis (see `dysens.groups.roles.Slice` for ``blocks``)."""
+
+    tensor: str
+    axis: int
+    size: int
+    removed: tuple[int, ...]
+    blocks: int = 1
+
+    @property
+    def kept(self) -> np.ndarray:
+        """The entries that remain, in order."""
+        return np.setdiff1d(np.arange(self.size), self.removed)
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """Everything that a cut changes.
+
+    Attributes:
+        cuts: What goes from which tensor.
+        attributes: New values of layer attributes, by layer path.
+        masks: The entries of consuming weights that have to be zero to get the same outputs without cutting.
+    """
+
+    cuts: tuple[TensorCut, ...] = ()
+    attributes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    masks: tuple[TensorCut, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON values; masks are left out, they are only needed before the cut."""
+        return {
+            "cuts": [
+                {
+                    "tensor": cut.tensor,
+                    "axis": cut.axis,
+                    "size": cut.size,
+                    "removed": list(cut.removed),
+                    **({"blocks": cut.blocks} if cut.blocks > 1 else {}),
+                }
+                for cut in self.cuts
+            ],
+            "attributes": {path: dict(values) for path, values in self.attributes.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PrunePlan:
+        """Read what `to_json` wrote."""
+        cuts = tuple(
+            TensorCut(c["tensor"], c["axis"], c["size"], tuple(c["removed"]), c.get("blocks", 1)) for c in data["cuts"]
+        )
+        return cls(cuts, data["attributes"])
+
+
+def plan_for(roles: Mapping[str, Role], removal: Removal) -> PrunePlan:
+    """Turn removed channels into a plan.
+
+    Raises:
+        CannotCutError: If the groups of a grouped convolution would no longer be equally wide.
+    """
+    cuts: dict[tuple[str, int], TensorCut] = {}
+    masks: dict[tuple[str, int], TensorCut] = {}
+    attributes: dict[str, dict[str, int]] = {}
+    for layer, ports in _by_layer(removal).items():
+        role = roles.get(layer)
+        whole = _whole_groups(role, ports) if role is not None and role.conv_groups > 1 else 0
+        for port, channels in ports.items():
+            for piece in port.slices:
+                cut = _tensor_cut(port, piece, channels)
+                if port.side == "in":
+                    masks[piece.tensor, piece.axis] = cut
+                # With whole groups gone along the first axis, the second one (of a single group) is as it was.
+                if not (whole and piece.blocks > 1):
+                    cuts[piece.tensor, piece.axis] = cut
+        if role is not None:
+            attributes.update(_attributes(role, ports, whole))
+    return PrunePlan(tuple(cuts.values()), attributes, tuple(masks.values()))
+
+
+def _by_layer(removal: Removal) -> dict[str, dict[Port, np.ndarray]]:
+    layers: dict[str, dict[Port, np.ndarray]] = {}
+    for port, channels in removal.items():
+        layers.setdefault(port.layer, {})[port] = channels
+    return layers
+
+
+def _tensor_cut(port: Port, piece: Slice, channels: np.ndarray) -> TensorCut:
+    return TensorCut(piece.tensor, piece.axis, port.size, tuple(int(c) for c in channels), piece.blocks)
+
+
+def _whole_groups(role: Role, ports: Mapping[Port, np.ndarray]) -> int:
+    """How many whole groups of a grouped convolution go; 0 if single channels go, the same number from each group."""
+    counts = {}
+    for port in (role.entry, role.exit):
+        assert port is not None
+        width = port.size // role.conv_groups
+        gone = np.bincount(ports.get(port, np.empty(0, int)) // width, minlength=role.conv_groups)
+        counts[port] = (gone, width)
+    hit = np.any([gone > 0 for gone, _ in counts.values()], axis=0)
+    if all((gone[hit] == width).all() for gone, width in counts.values()):
+        return int(hit.sum())
+    for port, (gone, width) in counts.items():
+        if len(set(gone)) > 1 or gone[0] == width:
+            raise CannotCutError(
+                f"grouped convolution '{role.path}' would keep unequal numbers of {port.side}put channels in its "
+                f"{role.conv_groups} groups"
+            )
+    return 0
+
+
+def _attributes(role: Role, ports: Mapping[Port, np.ndarray], whole_groups: int) -> dict[str, dict[str, int]]:
+    """The attributes that Paddle's layers keep beside their weights."""
+    layer = role.layer
+    left = {port.side: port.size - len(channels) for port, channels in ports.items()}
+    new: dict[str, int] = {}
+    if "through" in left:
+        names = ("_in_channels", "_out_channels", "_groups") if not role.is_norm else ("_num_features", "_num_parameters")
+        new.update({name: left["through"] for name in names})
+    if "in" in left:
+        new.update({"_in_channels": left["in"], "input_size": left["in"]})
+    if "out" in left:
+        new.update({"_out_channels": left["out"], "_embedding_dim": left["out"]})
+    if whole_groups:
+        new["_groups"] = role.conv_groups - whole_groups
+    result = {role.path: {name: value for name, value in new.items() if hasattr(layer, name)}}
+    if role.fixed_exit and "in" in left:
+        # The cells inside an LSTM share its first weights, and know their width too.
+        own = {id(parameter) for name, parameter in layer._parameters.items() if "_l0" in name}
+        for inner, cell in layer.named_sublayers():
+            if any(id(parameter) in own for parameter in cell._parameters.values()):
+                result[f"{role.path}.{inner}"] = {"input_size": left["in"]}
+    return {path: values for path, values in result.items() if values}

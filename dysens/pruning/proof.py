@@ -1,0 +1,111 @@
+"""The proof: zeroing channels where they are consumed gives the same outputs as removing them everywhere.
+
+It comes in two strengths. A *trial* cuts the model and probes it: every layer must get exactly the kept channels. It costs
+little and says at which layer things go wrong. The *proof* itself compares real forwards on the real weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dysens.errors import ForwardError
+from dysens.groups.group import ChannelGroup, Removal, merge_removals
+from dysens.groups.probe import Probe, in_a_sentence
+from dysens.groups.roles import Role
+from dysens.inputs import View, leaves
+from dysens.live import all_tensors, preserved, swap_storage
+from dysens.pruning.apply import cut, masked
+from dysens.pruning.plan import CannotCutError, PrunePlan, plan_for
+
+# The largest relative difference that rounding can explain: the two models add in another order.
+TOLERANCE = 1e-3
+
+
+def random_removal(groups: Iterable[ChannelGroup], seed: int) -> Removal:
+    """A different random share of the units of each group, chosen as its rule demands."""
+    random = np.random.default_rng(seed)
+    removals = []
+    for group in groups:
+        ratio = random.uniform(0.15, 0.65)
+        units = group.weakest(random.random(group.size), ratio)
+        if len(units) == 0:
+            units = group.weakest(random.random(group.size), 0.5)
+        removals.append(group.removal(units))
+    return merge_removals(removals)
+
+
+def trial(
+    model: paddle.nn.Layer, probes: Sequence[Probe], roles: Mapping[str, Role], removal: Removal
+) -> str | None:
+    """Cut the probed model and look whether each layer gets what was kept; None, or what goes wrong where."""
+    try:
+        plan = plan_for(roles, removal)
+    except CannotCutError as error:
+        return str(error)
+    entries = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side in ("in", "through")}
+    exits = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side == "out"}
+    with preserved(model):
+        cut(model, plan)
+        for probe in probes:
+            wrong = probe.mismatch(entries, exits)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _kept(size: int, removed: np.ndarray) -> np.ndarray:
+    return np.setdiff1d(np.arange(size), removed)
+
+
+def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -> float:
+    """The largest difference between the masked and the cut model's outputs, relative to the largest output.
+
+    Raises:
+        ForwardError: If the cut model's forward fails, or returns other shapes.
+    """
+    worst = 0.0
+    for view in views:
+        with preserved(model):
+            before = masked_outputs(model, view, plan)
+        with preserved(model):
+            cut(model, plan)
+            after = outputs(model, view)
+        worst = max(worst, *[_relative(a, b) for a, b in zip(before, after)], 0.0 if len(before) == len(after) else np.inf)
+    return worst
+
+
+def masked_outputs(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> list[np.ndarray]:
+    """The outputs with the plan's masks on."""
+    with masked(model, plan):
+        return outputs(model, view)
+
+
+def outputs(model: paddle.nn.Layer, view: View) -> list[np.ndarray]:
+    """All tensors that a real forward returns. Inside `preserved`: modes change, and statistics in training."""
+    for layer in model.sublayers(include_self=True):
+        layer.training = view.training
+    if view.training:
+        # Batch norms update their statistics in place: let them do it on copies.
+        for tensor in all_tensors(model):
+            if tensor.stop_gradient and tensor._is_initialized():
+                swap_storage(tensor, tensor.clone())
+    paddle.seed(0)
+    try:
+        with paddle.no_grad():
+            returned = model(*view.arguments)
+    except Exception as error:
+        raise ForwardError(f"the {view.name} fails with {in_a_sentence(error)}") from error
+    return [t.astype("float32").numpy() for t in leaves(returned) if isinstance(t, paddle.Tensor) and t.size]
+
+
+def _relative(a: Any, b: Any) -> float:
+    if a.shape != b.shape:
+        return float("inf")
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return 0.0
+    return float(np.max(np.where(same, 0.0, np.abs(a - b))) / (np.max(np.abs(a)) + 1e-12))

@@ -1,0 +1,59 @@
+"""Reads a file of sensitivities, whichever kind it is: the content says so, not the name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dysens.errors import InputError, JournalError
+from dysens.results import tables
+from dysens.results.files import read_whole
+from dysens.results.journal import in_parameter_order
+from dysens.results.points import Point
+from dysens.results.reader import JournalReader
+from dysens.results.slim_files import looks_like_pickle, read_slim_bytes, slim_points
+
+MAX_BYTES = 256 * 2**20
+
+Content = tuple
+
+
+def load_content(path: Path) -> tuple[list[Point], float | None, bool]:
+    """The full points of a file, its baseline if it knows one, and whether a higher score is better.
+
+    Raises:
+        JournalError: The file can't be read, or holds no sensitivities.
+        UnsafePickleError: It is a pickle of something else.
+    """
+    data = read_whole(path, MAX_BYTES)
+    if looks_like_pickle(data):
+        return slim_points(read_slim_bytes(data, str(path))), None, True
+    try:
+        if tables.is_json_document(data):
+            return tables.points_of_json(data)
+        if _is_table(data):
+            return tables.points_of_csv(data), None, True
+    except InputError as error:
+        raise JournalError(f"{path} can't be read as sensitivities: {error}") from error
+    return _read_journal(path)
+
+
+def _is_table(data: bytes) -> bool:
+    columns = data[:4096].split(b"\n", 1)[0].replace(b'"', b"").strip().split(b",")
+    return all(name.encode() in columns for name in tables.NEEDED)
+
+
+def _read_journal(path: Path) -> tuple[list[Point], float | None, bool]:
+    reader = JournalReader(path)
+    reader.settle()
+    if reader.is_empty:
+        raise JournalError(
+            f"{path} holds no sensitivities: it is neither a journal, nor a CSV or JSON file of dysens, nor a PaddleSlim "
+            "pickle."
+        )
+    reader.report()
+    header = reader.header
+    paths = header.paths if header is not None else {}
+    points = in_parameter_order(reader.points.values(), paths)
+    if header is None:
+        return points, None, True
+    return points, header.baseline, header.higher_is_better

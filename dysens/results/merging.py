@@ -1,0 +1,74 @@
+"""Points from several sources as one list, with every contradiction found and named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dysens.errors import InputError
+from dysens.results.points import Point, same_baseline
+
+LOSS_TOLERANCE = 1e-6
+"""Losses of one point closer than this are one value."""
+
+
+def merged_points(parts: Sequence[tuple[str, Iterable[Point]]], prefer: str | None = None) -> list[Point]:
+    """All points, a group after the other in order of first appearance, by rising ratio.
+
+    Args:
+        parts: Label and points of each source.
+        prefer: "first" or "last" where two sources disagree on a point; None makes that an error.
+    """
+    names: dict[str, str] = {}  # layer path to the group's name
+    owners: dict[str, str] = {}  # the group's name to its layer path
+    taken: dict[str, dict[float, tuple[str, Point]]] = {}
+    for label, points in parts:
+        for point in points:
+            name = names.get(point.path, point.param) if point.path else point.param
+            _remember_place(name, point.path, label, names, owners)
+            group = taken.setdefault(name, {})
+            known = group.get(point.ratio)
+            if known is not None and prefer is None and not _agree(known[1], point):
+                raise InputError(_disagreement(name, known, (label, point)))
+            if known is None or prefer == "last":
+                group[point.ratio] = (label, replace(point, param=name, path=owners.get(name, "")))
+    return [group[ratio][1] for group in taken.values() for ratio in sorted(group)]
+
+
+def one_baseline(baselines: Sequence[tuple[str, float | None]], prefer: str | None = None) -> float | None:
+    """The baseline that all sources share (those that don't know theirs have no say)."""
+    known = [(label, baseline) for label, baseline in baselines if baseline is not None]
+    if not known:
+        return None
+    first_label, first = known[0]
+    for label, baseline in known[1:]:
+        if prefer is None and not same_baseline(first, baseline):
+            raise InputError(
+                f"The baselines differ: {first:.6g} in {first_label}, {baseline:.6g} in {label}. Their losses can't be "
+                'compared; say prefer="first" or prefer="last" to merge them all the same.'
+            )
+    return known[-1][1] if prefer == "last" else first
+
+
+def _remember_place(name: str, path: str, label: str, names: dict[str, str], owners: dict[str, str]) -> None:
+    if not path:
+        return
+    if owners.setdefault(name, path) != path:
+        raise InputError(
+            f"{name} is the parameter {owners[name]} in one place and {path} in {label}: the automatic names have "
+            "shifted. Give both the same names with Sensitivities.renamed first."
+        )
+    names[path] = name
+
+
+def _agree(one: Point, other: Point) -> bool:
+    return one.loss == other.loss or math.isclose(one.loss, other.loss, rel_tol=1e-9, abs_tol=LOSS_TOLERANCE)
+
+
+def _disagreement(name: str, known: tuple[str, Point], new: tuple[str, Point]) -> str:
+    (old_label, old), (label, point) = known, new
+    return (
+        f"{name} at ratio {point.ratio} has the loss {old.loss:.6g} in {old_label} and {point.loss:.6g} in {label}. "
+        'Say prefer="first" or prefer="last", or leave one out.'
+    )

@@ -1,0 +1,185 @@
+"""`Sensitivities`: what a sweep found, as a mapping, a table and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+from dysens.errors import InputError, nearest
+from dysens.results import tables
+from dysens.results.files import write_whole
+from dysens.results.loading import load_content
+from dysens.results.merging import merged_points, one_baseline
+from dysens.results.points import Point, ratio_key
+from dysens.results.ratios import ratios_by_loss
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+class UnknownNameError(InputError, KeyError):
+    """No sensitivities are known for a name or a ratio."""
+
+    __str__ = Exception.__str__  # KeyError would show the sentence in quotes
+
+
+class LossCurve(Mapping[float, float]):
+    """Ratio to loss of one group, by rising ratio; 0.1 + 0.2 finds 0.3."""
+
+    def __init__(self, name: str, losses: Mapping[float, float]) -> None:
+        self._name = name
+        self._losses = dict(sorted(losses.items()))
+
+    def __getitem__(self, ratio: float) -> float:
+        try:
+            return self._losses[ratio_key(ratio)]
+        except KeyError:
+            known = ", ".join(map(str, self._losses))
+            raise UnknownNameError(f"{self._name} was not measured at {ratio}; it was at {known}.") from None
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self._losses)
+
+    def __len__(self) -> int:
+        return len(self._losses)
+
+    def __repr__(self) -> str:
+        return repr(self._losses)
+
+
+class Sensitivities(Mapping[str, LossCurve]):
+    """The relative loss of every measured group and ratio.
+
+    A read-only mapping of group names to loss curves. A layer path finds its group as well.
+
+    Args:
+        points: What was measured. Points that saw only part of the data are left out. Names keep the order in which
+            they first come.
+        baseline: The score of the whole network; None if unknown, as for a PaddleSlim file.
+        higher_is_better: False if the score is an error.
+        source: Where the points come from, for messages.
+
+    Example:
+        >>> sens = Sensitivities([Point("conv2d_0.w_0", "stem.0.weight", 0.3, 0.8, 0.11, 1.0)], baseline=0.9)
+        >>> sens["conv2d_0.w_0"][0.3], sens["stem.0.weight"][0.1 + 0.2]
+        (0.11, 0.11)
+    """
+
+    def __init__(
+        self,
+        points: Iterable[Point],
+        baseline: float | None = None,
+        higher_is_better: bool = True,
+        source: str = "",
+    ) -> None:
+        self.baseline = baseline
+        self.higher_is_better = higher_is_better
+        self.source = source
+        full = [point for point in points if point.full]
+        self._points = tuple(merged_points([(source or "the points", full)]))
+        curves: dict[str, dict[float, float]] = {}
+        for point in self._points:
+            curves.setdefault(point.param, {})[point.ratio] = point.loss
+        self._curves = {name: LossCurve(name, losses) for name, losses in curves.items()}
+        self._names = {point.path: point.param for point in self._points if point.path}
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The full points, group by group, by rising ratio."""
+        return self._points
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Group name to layer path, where it is known."""
+        return {name: path for path, name in self._names.items()}
+
+    def __getitem__(self, name: str) -> LossCurve:
+        known = self._curves.get(name) or self._curves.get(self._names.get(name, ""))
+        if known is None:
+            hint = nearest(name, [*self._curves, *self._names]) if isinstance(name, str) else ""
+            raise UnknownNameError(f"There are no sensitivities of {name!r}{hint or '.'}")
+        return known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._curves)
+
+    def __len__(self) -> int:
+        return len(self._curves)
+
+    def __repr__(self) -> str:
+        baseline = "unknown" if self.baseline is None else f"{self.baseline:.6g}"
+        return f"Sensitivities({len(self)} groups, {len(self._points)} points, baseline {baseline})"
+
+    def to_dict(self) -> dict[str, dict[float, float]]:
+        """Plain dicts, as PaddleSlim has them."""
+        return {name: dict(curve) for name, curve in self.items()}
+
+    def ratios_by_loss(self, threshold: float, monotone: bool = False) -> dict[str, float]:
+        """The ratio per group whose loss stays at the threshold; see `dysens.results.ratios.ratios_by_loss`."""
+        return ratios_by_loss(self, threshold, monotone)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with a row per point: param, path, ratio, metric, loss, seconds."""
+        return tables.frame_of(self._points)
+
+    @classmethod
+    def from_frame(
+        cls, frame: pd.DataFrame, baseline: float | None = None, higher_is_better: bool = True
+    ) -> Sensitivities:
+        """From a table such as `to_frame` gives; only param, ratio and loss are needed."""
+        return cls(tables.points_of(frame), baseline, higher_is_better)
+
+    def to_csv(self, path: PathLike) -> None:
+        """Writes the table as CSV. It holds no baseline; `to_json` does."""
+        write_whole(Path(path), tables.csv_of(self._points))
+
+    def to_json(self, path: PathLike) -> None:
+        """Writes everything as one JSON document."""
+        write_whole(Path(path), tables.json_of(self._points, self.baseline, self.higher_is_better))
+
+    @classmethod
+    def load(cls, path: PathLike) -> Sensitivities:
+        """Reads a journal, a CSV or JSON file of this class, or a PaddleSlim pickle; the content says which."""
+        points, baseline, higher_is_better = load_content(Path(path))
+        return cls(points, baseline, higher_is_better, source=os.fspath(path))
+
+    @classmethod
+    def merge(cls, parts: Sequence[Sensitivities | PathLike], prefer: str | None = None) -> Sensitivities:
+        """Several results of one network as one.
+
+        Groups are matched by layer path where it is known; the first part's names count.
+
+        Args:
+            parts: Results, or files of them.
+            prefer: "first" or "last": which part is right where two disagree.
+
+        Raises:
+            InputError: Two parts disagree on a point or on the baseline; the message names both.
+        """
+        if prefer not in (None, "first", "last"):
+            raise InputError(f'prefer must be "first", "last" or None, not {prefer!r}.')
+        results = [part if isinstance(part, Sensitivities) else cls.load(part) for part in parts]
+        if not results:
+            raise InputError("There is nothing to merge: give at least one result or file.")
+        named = [(part.source or f"part {number}", part) for number, part in enumerate(results, start=1)]
+        if len({part.higher_is_better for part in results}) > 1:
+            raise InputError("The parts don't agree on whether a higher score is better; they can't be merged.")
+        baseline = one_baseline([(label, part.baseline) for label, part in named], prefer)
+        points = merged_points([(label, part.points) for label, part in named], prefer)
+        return cls(points, baseline, results[0].higher_is_better)
+
+    def renamed(self, names: Mapping[str, str]) -> Sensitivities:
+        """The same points under other names.
+
+        Automatic parameter names shift when another network was built before in the process; layer paths don't.
+
+        Args:
+            names: Layer path to the name that the parameter has now. Points of other paths keep their names.
+        """
+        points = [replace(point, param=names.get(point.path, point.param)) for point in self._points]
+        return Sensitivities(points, self.baseline, self.higher_is_better, self.source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Tuple
 
 from dysens.errors import UnreachableError
 
@@ -15,18 +14,18 @@ MAX_PRICES = 40
 MAX_SWAP_COSTS = 5_000
 """Swapping looks at all pairs of groups; on a large network it stops after this many new costs."""
 
-Choice = Tuple[int, ...]
+Choice = tuple[int, ...]
 """The index of one option per group."""
 
 
 class BudgetSearch:
     """Chooses one option per group.
 
-    The cost of a group depends on what its neighbours keep (a conv costs inputs times outputs), so groups can't be
-    weighed one by one. A price per share of cost is bisected; at each price every group in turn takes the option that is
-    best while the others stand still. The choice that just meets the target is then improved by raising one group so
-    that another can be lowered by more. PaddleSlim's choice, one loss threshold for all groups, is a second start, so
-    the result is never worse than that.
+    The cost of a group depends on what its neighbours keep (a conv costs inputs times outputs), so groups
+    can't be weighed one by one. A price per share of cost is bisected; at each price every group in turn
+    takes the option that is best while the others stand still. The choice that just meets the target is then
+    improved by raising one group so that another can be lowered by more. PaddleSlim's choice, one loss
+    threshold for all groups, is a second start, so the result is never worse than that.
 
     Args:
         options: Per group the (ratio, loss) pairs to choose from; both rise, and the first is (0, 0).
@@ -51,8 +50,9 @@ class BudgetSearch:
         if not self._fits(self._everything):
             reachable = 1 - self._cost_of(self._everything) / self._full_cost
             raise UnreachableError(
-                f"A share of {target:.4g} of the cost can't be removed: the largest ratios that are allowed and "
-                f"measured remove {reachable:.4g}. Ask for less, measure higher ratios, or skip fewer groups."
+                f"A share of {target:.4g} of the cost can't be removed: the largest ratios that are allowed "
+                f"and measured remove {reachable:.4g}. Ask for less, measure higher ratios, or skip fewer "
+                "groups."
             )
 
     def best(self) -> dict[str, float]:
@@ -82,7 +82,7 @@ class BudgetSearch:
         return self._cost_of(choice) <= self._limit
 
     def _bisect_price(self) -> tuple[Choice, Choice]:
-        """The last choice that misses the target and the best that meets it, as the price of cost is narrowed down."""
+        """The last choice that misses the target and the best that meets it, as the price narrows."""
         below, above = self._nothing, self._everything
         cheap, price, dear = 0.0, 1.0, math.inf
         for _ in range(MAX_PRICES):
@@ -113,7 +113,7 @@ class BudgetSearch:
         return min((_moved(choice, group, index) for index in range(len(self._options[group]))), key=paid)
 
     def _complete(self, choice: Choice) -> Choice:
-        """Raises one group at a time, where a share of cost is gone for the least loss, until the target is met."""
+        """Raises one group at a time, where cost goes for the least loss, until the target is met."""
         while not self._fits(choice):
             steps = [(self._price_of_step(choice, step), group, step) for group, step in self._steps(choice)]
             choice = min(steps)[2]

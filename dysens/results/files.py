@@ -28,7 +28,7 @@ def append_bytes(path: Path, data: bytes, sync: bool) -> None:
 
 
 def probe(path: Path) -> None:
-    """Raises the OSError that appending to ``path`` would meet now: no permission, no room, no such folder."""
+    """Raises the OSError that appending to ``path`` would meet now, such as no permission or no room."""
     with tempfile.TemporaryFile(dir=path.parent) as handle:
         handle.write(bytes(PROBE_BYTES))
         handle.flush()

@@ -1,7 +1,7 @@
 """The journal of a sweep: append-only JSON lines that several processes may write and no crash can spoil.
 
-Every point is on disk before `Journal.append` returns. A line that a crash tore or an editor garbled is reported with its
-number and skipped. See docs/file-formats.md for the lines themselves.
+Every point is on disk before `Journal.append` returns. A line that a crash tore or an editor garbled is
+reported with its number and skipped. See docs/file-formats.md for the lines themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from filelock import FileLock
 from dysens.errors import JournalError
 from dysens.results.files import append_bytes, probe
 from dysens.results.owners import Owner
-from dysens.results.points import Header, Point
+from dysens.results.points import Header, Point, under_names
 from dysens.results.reader import JournalReader
 from dysens.results.records import Claim, Record, Release, encode
 
@@ -41,7 +41,7 @@ class Journal:
         >>> header = Header("TinyNet", "c0ffee", "fpgm", "accuracy", baseline=0.9)
         >>> with Journal.open(os.path.join(tempfile.mkdtemp(), "sens.jsonl"), header) as journal:
         ...     journal.claim("conv2d_0.w_0", 0.3)
-        ...     journal.append(Point("conv2d_0.w_0", "stem.0.weight", 0.3, metric=0.8, loss=0.11, seconds=1.5))
+        ...     journal.append(Point("conv2d_0.w_0", "stem.0.weight", 0.3, metric=0.8, loss=0.11))
         ...     [point.loss for point in journal.points()]
         True
         [0.11]
@@ -55,14 +55,14 @@ class Journal:
         self._unwritten: list[Point] = []
         self._refuge: Path | None = None
         self._started = False
-        self._names = {place: name for name, place in header.paths.items()}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], header: Header, force: bool = False) -> Journal:
         """Creates the journal, or continues the one that is there.
 
         Args:
-            path: The file; its folder is made if need be. A lock file of the same name plus ".lock" stays beside it.
+            path: The file; its folder is made if need be. A lock file of the same name plus ".lock" stays
+                beside it.
             header: What is being measured now.
             force: Continue even if the file's header says something else; ``header`` then supersedes it.
 
@@ -90,8 +90,8 @@ class Journal:
         self._reader.report()
         if found is None and not self._reader.is_empty and not force:
             raise JournalError(
-                f"The header of the journal {self.path} can't be read, so it is not known what its points were "
-                "measured on. Use force=True to continue it all the same, or another file."
+                f"The header of the journal {self.path} can't be read, so it is not known what its points "
+                "were measured on. Use force=True to continue it all the same, or another file."
             )
         differences = found.differences(self.header) if found is not None else []
         if differences and not force:
@@ -122,13 +122,15 @@ class Journal:
     def points(self) -> list[Point]:
         """The full points, with today's parameter names, in parameter order and by ratio."""
         self._refresh()
-        return self._current([*self._reader.points.values(), *(p for p in self._unwritten if p.full)])
+        full = [*self._reader.points.values(), *(point for point in self._unwritten if point.full)]
+        return under_names(full, self.header.paths)
 
     def partial_points(self) -> list[Point]:
         """The points that saw only part of the data, where no full point has come since."""
         self._refresh()
-        partials = [p for key, p in self._reader.partials.items() if key not in self._reader.points]
-        return self._current([*partials, *(p for p in self._unwritten if not p.full)])
+        partials = [point for key, point in self._reader.partials.items() if key not in self._reader.points]
+        partials.extend(point for point in self._unwritten if not point.full)
+        return under_names(partials, self.header.paths)
 
     def _refresh(self) -> None:
         try:
@@ -137,22 +139,11 @@ class Journal:
             logger.warning("%s can't be read any more (%s); what was read before counts.", self.path, error)
         self._reader.report()
 
-    def _current(self, points: Iterable[Point]) -> list[Point]:
-        """The points under the names that this process knows; a later point for one key counts."""
-        paths = self.header.paths
-        named: dict[tuple[str, float], Point] = {}
-        for point in points:
-            place = point.path or paths.get(point.param, "")
-            name = self._names.get(place, point.param)
-            if paths.get(name, place) == place:  # else the name now belongs to another layer
-                named[name, point.ratio] = replace(point, param=name, path=place)
-        return in_parameter_order(named.values(), paths)
-
     def append(self, point: Point) -> None:
         """Adds a point; when this returns it is on disk.
 
-        If the disk is full or the file can no longer be written, the point is kept in memory and in a file in the
-        temporary folder, a warning says where, and every later call tries again.
+        If the disk is full or the file can no longer be written, the point is kept in memory and in a file in
+        the temporary folder, a warning says where, and every later call tries again.
         """
         try:
             with self._lock:
@@ -172,8 +163,8 @@ class Journal:
             owner: Who will compute it; this process if not given.
 
         Returns:
-            True if the owner may compute it. False if it is there already, or another living process is at it. A dead
-            process's claim is taken over.
+            True if the owner may compute it. False if it is there already, or another living process is at
+            it. A dead process's claim is taken over.
         """
         owner = owner or Owner.current()
         place = self.header.paths.get(param, "")
@@ -181,7 +172,9 @@ class Journal:
             with self._lock:
                 self._reader.refresh()
                 key = self._reader.key(param, place, ratio)
-                if key in self._reader.points or any(self._is(p, param, key[1]) for p in self._unwritten if p.full):
+                if key in self._reader.points or any(
+                    self._is(p, param, key[1]) for p in self._unwritten if p.full
+                ):
                     return False
                 holder = self._reader.claims.get(key)
                 if holder is not None and holder.owner == owner:
@@ -249,15 +242,6 @@ class Journal:
         if self._refuge is not None:
             self._refuge.unlink(missing_ok=True)
             self._refuge = None
-
-
-def in_parameter_order(points: Iterable[Point], paths: Mapping[str, str]) -> list[Point]:
-    """Points by parameter as ``paths`` lists them (others after, as they come), and by ratio within one."""
-    order = {name: position for position, name in enumerate(paths)}
-    listed = list(points)
-    for point in listed:
-        order.setdefault(point.param, len(order))
-    return sorted(listed, key=lambda point: (order[point.param], point.ratio))
 
 
 def _is_held(claim: Claim) -> bool:

@@ -7,14 +7,11 @@ from pathlib import Path
 from dysens.errors import InputError, JournalError
 from dysens.results import tables
 from dysens.results.files import read_whole
-from dysens.results.journal import in_parameter_order
-from dysens.results.points import Point
+from dysens.results.points import Point, under_names
 from dysens.results.reader import JournalReader
 from dysens.results.slim_files import looks_like_pickle, read_slim_bytes, slim_points
 
 MAX_BYTES = 256 * 2**20
-
-Content = tuple
 
 
 def load_content(path: Path) -> tuple[list[Point], float | None, bool]:
@@ -25,6 +22,9 @@ def load_content(path: Path) -> tuple[list[Point], float | None, bool]:
         UnsafePickleError: It is a pickle of something else.
     """
     data = read_whole(path, MAX_BYTES)
+    journal = _read_journal(path)
+    if journal is not None:
+        return journal
     if looks_like_pickle(data):
         return slim_points(read_slim_bytes(data, str(path))), None, True
     try:
@@ -34,7 +34,10 @@ def load_content(path: Path) -> tuple[list[Point], float | None, bool]:
             return tables.points_of_csv(data), None, True
     except InputError as error:
         raise JournalError(f"{path} can't be read as sensitivities: {error}") from error
-    return _read_journal(path)
+    raise JournalError(
+        f"{path} holds no sensitivities: it is neither a journal, nor a CSV or JSON file of dysens, nor a "
+        "PaddleSlim pickle."
+    )
 
 
 def _is_table(data: bytes) -> bool:
@@ -42,18 +45,14 @@ def _is_table(data: bytes) -> bool:
     return all(name.encode() in columns for name in tables.NEEDED)
 
 
-def _read_journal(path: Path) -> tuple[list[Point], float | None, bool]:
+def _read_journal(path: Path) -> tuple[list[Point], float | None, bool] | None:
+    """The content of a file in which at least one line is a journal's."""
     reader = JournalReader(path)
     reader.settle()
     if reader.is_empty:
-        raise JournalError(
-            f"{path} holds no sensitivities: it is neither a journal, nor a CSV or JSON file of dysens, nor a PaddleSlim "
-            "pickle."
-        )
+        return None
     reader.report()
     header = reader.header
-    paths = header.paths if header is not None else {}
-    points = in_parameter_order(reader.points.values(), paths)
     if header is None:
-        return points, None, True
-    return points, header.baseline, header.higher_is_better
+        return list(reader.points.values()), None, True
+    return under_names(reader.points.values(), header.paths), header.baseline, header.higher_is_better

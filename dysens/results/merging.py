@@ -32,8 +32,12 @@ def merged_points(parts: Sequence[tuple[str, Iterable[Point]]], prefer: str | No
             if known is not None and prefer is None and not _agree(known[1], point):
                 raise InputError(_disagreement(name, known, (label, point)))
             if known is None or prefer == "last":
-                group[point.ratio] = (label, replace(point, param=name, path=owners.get(name, "")))
-    return [group[ratio][1] for group in taken.values() for ratio in sorted(group)]
+                group[point.ratio] = (label, point)
+    return [
+        replace(group[ratio][1], param=name, path=owners.get(name, ""))
+        for name, group in taken.items()
+        for ratio in sorted(group)
+    ]
 
 
 def one_baseline(baselines: Sequence[tuple[str, float | None]], prefer: str | None = None) -> float | None:
@@ -45,8 +49,8 @@ def one_baseline(baselines: Sequence[tuple[str, float | None]], prefer: str | No
     for label, baseline in known[1:]:
         if prefer is None and not same_baseline(first, baseline):
             raise InputError(
-                f"The baselines differ: {first:.6g} in {first_label}, {baseline:.6g} in {label}. Their losses can't be "
-                'compared; say prefer="first" or prefer="last" to merge them all the same.'
+                f"The baselines differ: {first:.6g} in {first_label}, {baseline:.6g} in {label}, so "
+                'losses don\'t compare; say prefer="first" or prefer="last" to merge them all the same.'
             )
     return known[-1][1] if prefer == "last" else first
 
@@ -56,8 +60,8 @@ def _remember_place(name: str, path: str, label: str, names: dict[str, str], own
         return
     if owners.setdefault(name, path) != path:
         raise InputError(
-            f"{name} is the parameter {owners[name]} in one place and {path} in {label}: the automatic names have "
-            "shifted. Give both the same names with Sensitivities.renamed first."
+            f"{name} is the parameter {owners[name]} in one place and {path} in {label}: the automatic names "
+            "have shifted. Give both the same names with Sensitivities.renamed first."
         )
     names[path] = name
 
@@ -69,6 +73,6 @@ def _agree(one: Point, other: Point) -> bool:
 def _disagreement(name: str, known: tuple[str, Point], new: tuple[str, Point]) -> str:
     (old_label, old), (label, point) = known, new
     return (
-        f"{name} at ratio {point.ratio} has the loss {old.loss:.6g} in {old_label} and {point.loss:.6g} in {label}. "
-        'Say prefer="first" or prefer="last", or leave one out.'
+        f"{name} at ratio {point.ratio} has the loss {old.loss:.6g} in {old_label} and {point.loss:.6g} in "
+        f'{label}. Say prefer="first" or prefer="last", or leave one out.'
     )

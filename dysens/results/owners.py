@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import psutil  # type: ignore[import-untyped]
 
 START_TOLERANCE = 2.0
-"""Seconds by which a process's start time may be read differently: it is derived from the boot time, which a clock
-correction moves a little. A recycled process id is far further off."""
+"""Seconds by which a process's start time may be read differently: it is derived from the boot time, which a
+clock correction moves a little. A recycled process id is far further off."""
 
 
 @dataclass(frozen=True)

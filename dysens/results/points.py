@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -55,8 +55,8 @@ def checked_text(what: str, value: Any) -> str:
 class Point:
     """The score of the model with one group pruned by one ratio.
 
-    A score that is not a finite number (NaN, infinity) is no score: ``metric`` is then None and ``loss`` infinite, so
-    that no threshold admits it. A point from a PaddleSlim file has a loss but no metric.
+    A score that is not a finite number (NaN, infinity) is no score: ``metric`` is then None and ``loss``
+    infinite, so that no threshold admits it. A point from a PaddleSlim file has a loss but no metric.
 
     Attributes:
         param: The group's name: its first 4-D parameter, such as "conv2d_0.w_0".
@@ -86,7 +86,9 @@ class Point:
             raise InputError(f"The ratio of {name} must be at least 0 and under 1, not {ratio}.")
         share = checked_number(f"The share of data behind {name} at {ratio}", self.share)
         if not 0 < share <= 1:
-            raise InputError(f"The share of data behind {name} at {ratio} must be over 0 and at most 1, not {share}.")
+            raise InputError(
+                f"The share of data behind {name} at {ratio} must be over 0 and at most 1, not {share}."
+            )
         self._set("ratio", ratio)
         self._set("share", share)
         self._settle_score(f"{name} at {ratio}")
@@ -143,7 +145,9 @@ class Header:
         if not isinstance(self.higher_is_better, bool):
             raise InputError(f"higher_is_better must be True or False, not {self.higher_is_better!r:.80}.")
         if not isinstance(self.paths, Mapping):
-            raise InputError(f"The journal header's paths must map names to layer paths, not {self.paths!r:.80}.")
+            raise InputError(
+                f"The journal header's paths must map names to layer paths, not {self.paths!r:.80}."
+            )
         for param, path in self.paths.items():
             checked_text("A parameter name in the journal header", param)
             checked_text(f"The layer path of {param}", path)
@@ -151,7 +155,7 @@ class Header:
         object.__setattr__(self, "paths", dict(self.paths))
 
     def differences(self, other: Header) -> list[str]:
-        """Why points measured under ``other`` must not join those of this header: one clause each, or none."""
+        """Why points measured under ``other`` must not join those of this header, a clause each."""
         clauses = []
         if self.weights != other.weights:
             ours, theirs = f"{self.model} {self.weights}", f"{other.model} {other.weights}"
@@ -161,10 +165,8 @@ class Header:
         if self.evaluator != other.evaluator:
             clauses.append(f"the evaluator was {self.evaluator} and is {other.evaluator} now")
         if self.higher_is_better != other.higher_is_better:
-            better = {True: "higher", False: "lower"}
-            clauses.append(
-                f"{better[self.higher_is_better]} scores were better and {better[other.higher_is_better]} are now"
-            )
+            was, now = ("higher", "lower") if self.higher_is_better else ("lower", "higher")
+            clauses.append(f"{was} scores were better and {now} are now")
         if not same_baseline(self.baseline, other.baseline):
             clauses.append(f"the baseline was {self.baseline:.6g} and is {other.baseline:.6g} now")
         return clauses
@@ -173,3 +175,23 @@ class Header:
 def same_baseline(one: float, other: float) -> bool:
     """Whether two baselines differ by float noise only."""
     return math.isclose(one, other, rel_tol=BASELINE_TOLERANCE, abs_tol=1e-12)
+
+
+def under_names(points: Iterable[Point], paths: Mapping[str, str]) -> list[Point]:
+    """Points under the names that ``paths`` (name to layer path) gives their layers, in its order and by
+    ratio.
+
+    Automatic names shift from process to process, so the layer path decides. A point of a layer that
+    ``paths`` doesn't list keeps its name, and comes last; it is left out if that name now belongs to another
+    layer. Of two points for one layer and ratio the later counts.
+    """
+    names = {path: name for name, path in paths.items()}
+    order = {name: position for position, name in enumerate(paths)}
+    chosen: dict[tuple[str, float], Point] = {}
+    for point in points:
+        path = point.path or paths.get(point.param, "")
+        name = names.get(path, point.param)
+        if paths.get(name, path) == path:
+            order.setdefault(name, len(order))
+            chosen[name, point.ratio] = replace(point, param=name, path=path)
+    return sorted(chosen.values(), key=lambda point: (order[point.param], point.ratio))

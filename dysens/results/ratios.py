@@ -28,8 +28,8 @@ def monotone_envelope(curve: Curve) -> dict[float, float]:
 def ratios_by_loss(curves: Mapping[str, Curve], threshold: float, monotone: bool = False) -> dict[str, float]:
     """PaddleSlim's choice of ratios for a loss that every single group may cost.
 
-    Per group it is the highest measured ratio whose loss is at or under the threshold, moved towards the next measured
-    ratio by linear interpolation.
+    Per group it is the highest measured ratio whose loss is at or under the threshold, moved towards the next
+    measured ratio by linear interpolation.
 
     Args:
         curves: Loss by ratio, per group.
@@ -69,7 +69,8 @@ def _crossing(curve: Curve, threshold: float) -> float | None:
 
 
 def predicted_loss(curve: Curve, ratio: float) -> float:
-    """The loss to expect at any ratio: linear between the points of the monotone envelope, which starts at 0 for 0.
+    """The loss to expect at any ratio: linear between the points of the monotone envelope, which starts at 0
+    for 0.
 
     Beyond the highest measured ratio nothing is known, and the loss is infinite.
 
@@ -100,10 +101,11 @@ def ratios_for_budget(
 
     Args:
         curves: Measured loss by ratio, per group; see `predicted_loss`.
-        cost: Remaining cost of the network for ratios of all groups in ``candidates``; must not rise with a ratio.
+        cost: Remaining cost of the network for ratios of all groups in ``candidates``; must not rise with a
+            ratio.
         target: Share of the cost to remove, from 0 up to but not including 1.
-        candidates: Ratios that each group may take (0 is always allowed). Those beyond the highest measured ratio, or
-            with no finite loss, are not used.
+        candidates: Ratios that each group may take (0 is always allowed). Those beyond the highest measured
+            ratio, or with no finite loss, are not used.
 
     Returns:
         The chosen ratio of every group that is pruned at all.
@@ -122,8 +124,13 @@ def ratios_for_budget(
 def _options(name: str, curve: Curve, candidates: Sequence[float]) -> list[tuple[float, float]]:
     """The usable ratios of a group, rising, each with its predicted loss; the first is (0, 0)."""
     if not curve:
-        raise InputError(f"Nothing was measured for {name}, so its loss can't be predicted; leave it out or sweep it.")
-    ratios = {0.0, *(ratio_key(checked_number(f"A candidate ratio of {name}", ratio)) for ratio in candidates)}
+        raise InputError(
+            f"Nothing was measured for {name}, so its loss can't be predicted; leave it out or sweep it."
+        )
+    ratios = {
+        0.0,
+        *(ratio_key(checked_number(f"A candidate ratio of {name}", ratio)) for ratio in candidates),
+    }
     outside = [ratio for ratio in ratios if not 0 <= ratio < 1]
     if outside:
         raise InputError(f"The candidate ratios of {name} must be at least 0 and under 1, not {outside[0]}.")

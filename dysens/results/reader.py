@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO, Tuple
+from typing import BinaryIO
 
 from dysens.errors import InputError, JournalError
 from dysens.results.points import Header, Point, ratio_key
@@ -17,15 +17,15 @@ logger = logging.getLogger("dysens.results")
 MAX_LINE_BYTES = 16 * 2**20
 """A longer line is no record; it is passed over without being held in memory."""
 
-Key = Tuple[str, float]
+Key = tuple[str, float]
 """What a point is known by: its layer path (its parameter name if there is no path) and its ratio."""
 
 
 class JournalReader:
     """What a journal file says so far.
 
-    Lines that are no records are counted in ``problems`` and skipped. A last line without its newline may still be
-    under way in another process, so it counts only in `settle`.
+    Lines that are no records are counted in ``problems`` and skipped. A last line without its newline may
+    still be under way in another process, so it counts only in `settle`.
 
     Attributes:
         header: The newest header, or None.

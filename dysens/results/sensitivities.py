@@ -13,7 +13,7 @@ from dysens.results import tables
 from dysens.results.files import write_whole
 from dysens.results.loading import load_content
 from dysens.results.merging import merged_points, one_baseline
-from dysens.results.points import Point, ratio_key
+from dysens.results.points import Point, checked_number, ratio_key
 from dysens.results.ratios import ratios_by_loss
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class LossCurve(Mapping[float, float]):
     def __getitem__(self, ratio: float) -> float:
         try:
             return self._losses[ratio_key(ratio)]
-        except KeyError:
+        except (KeyError, TypeError, ValueError):
             known = ", ".join(map(str, self._losses))
             raise UnknownNameError(f"{self._name} was not measured at {ratio}; it was at {known}.") from None
 
@@ -58,8 +58,8 @@ class Sensitivities(Mapping[str, LossCurve]):
     A read-only mapping of group names to loss curves. A layer path finds its group as well.
 
     Args:
-        points: What was measured. Points that saw only part of the data are left out. Names keep the order in which
-            they first come.
+        points: What was measured. Points that saw only part of the data are left out. Names keep the order in
+            which they first come.
         baseline: The score of the whole network; None if unknown, as for a PaddleSlim file.
         higher_is_better: False if the score is an error.
         source: Where the points come from, for messages.
@@ -77,7 +77,7 @@ class Sensitivities(Mapping[str, LossCurve]):
         higher_is_better: bool = True,
         source: str = "",
     ) -> None:
-        self.baseline = baseline
+        self.baseline = None if baseline is None else checked_number("The baseline", baseline)
         self.higher_is_better = higher_is_better
         self.source = source
         full = [point for point in points if point.full]
@@ -120,7 +120,7 @@ class Sensitivities(Mapping[str, LossCurve]):
         return {name: dict(curve) for name, curve in self.items()}
 
     def ratios_by_loss(self, threshold: float, monotone: bool = False) -> dict[str, float]:
-        """The ratio per group whose loss stays at the threshold; see `dysens.results.ratios.ratios_by_loss`."""
+        """The ratio per group whose loss stays at the threshold; see `ratios.ratios_by_loss`."""
         return ratios_by_loss(self, threshold, monotone)
 
     def to_frame(self) -> pd.DataFrame:
@@ -144,7 +144,7 @@ class Sensitivities(Mapping[str, LossCurve]):
 
     @classmethod
     def load(cls, path: PathLike) -> Sensitivities:
-        """Reads a journal, a CSV or JSON file of this class, or a PaddleSlim pickle; the content says which."""
+        """Reads a journal, a CSV or JSON file of ours, or a PaddleSlim pickle; the content says which."""
         points, baseline, higher_is_better = load_content(Path(path))
         return cls(points, baseline, higher_is_better, source=os.fspath(path))
 
@@ -168,7 +168,9 @@ class Sensitivities(Mapping[str, LossCurve]):
             raise InputError("There is nothing to merge: give at least one result or file.")
         named = [(part.source or f"part {number}", part) for number, part in enumerate(results, start=1)]
         if len({part.higher_is_better for part in results}) > 1:
-            raise InputError("The parts don't agree on whether a higher score is better; they can't be merged.")
+            raise InputError(
+                "The parts don't agree on whether a higher score is better; they can't be merged."
+            )
         baseline = one_baseline([(label, part.baseline) for label, part in named], prefer)
         points = merged_points([(label, part.points) for label, part in named], prefer)
         return cls(points, baseline, results[0].higher_is_better)
@@ -176,7 +178,8 @@ class Sensitivities(Mapping[str, LossCurve]):
     def renamed(self, names: Mapping[str, str]) -> Sensitivities:
         """The same points under other names.
 
-        Automatic parameter names shift when another network was built before in the process; layer paths don't.
+        Automatic parameter names shift when another network was built before in the process; layer paths
+        don't.
 
         Args:
             names: Layer path to the name that the parameter has now. Points of other paths keep their names.

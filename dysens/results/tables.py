@@ -23,12 +23,14 @@ JSON_FORMAT = 1
 
 def frame_of(points: Iterable[Point]) -> pd.DataFrame:
     """One row per point; a score that is not known is NaN."""
-    frame = pd.DataFrame([[getattr(point, name) for name in COLUMNS] for point in points], columns=list(COLUMNS))
+    frame = pd.DataFrame(
+        [[getattr(point, name) for name in COLUMNS] for point in points], columns=list(COLUMNS)
+    )
     return frame.astype({name: "float64" for name in COLUMNS if name not in TEXTS})
 
 
 def points_of(frame: pd.DataFrame) -> list[Point]:
-    """The points of a table that has at least the columns param, ratio and loss; a missing loss is no score."""
+    """The points of a table with at least the columns param, ratio and loss; a missing loss is no score."""
     missing = [name for name in NEEDED if name not in frame.columns]
     if missing:
         raise InputError(f"The table of sensitivities lacks the column(s) {', '.join(missing)}.")
@@ -46,7 +48,7 @@ def points_of(frame: pd.DataFrame) -> list[Point]:
 
 
 def _point_of(row: Mapping[str, Any]) -> Point:
-    known = {name: None if _is_missing(value) else value for name, value in row.items()}
+    known: dict[str, Any] = {name: None if _is_missing(value) else value for name, value in row.items()}
     loss = known["loss"]
     return Point(
         param=known["param"],
@@ -73,7 +75,7 @@ def points_of_csv(data: bytes) -> list[Point]:
     try:
         frame = pd.read_csv(
             io.BytesIO(data),
-            dtype={name: str for name in TEXTS},
+            dtype=dict.fromkeys(TEXTS, str),
             keep_default_na=False,  # a layer may well be called "NA"
             na_values={name: ["", "nan", "NaN"] for name in numbers},
             float_precision="round_trip",
@@ -85,7 +87,12 @@ def points_of_csv(data: bytes) -> list[Point]:
 
 def json_of(points: Iterable[Point], baseline: float | None, higher_is_better: bool) -> bytes:
     """Everything as one strict JSON document, a point per line."""
-    head = {"kind": JSON_KIND, "format": JSON_FORMAT, "baseline": baseline, "higher_is_better": higher_is_better}
+    head = {
+        "kind": JSON_KIND,
+        "format": JSON_FORMAT,
+        "baseline": baseline,
+        "higher_is_better": higher_is_better,
+    }
     rows = ",\n  ".join(to_json(point_fields(point)) for point in points)
     return f'{to_json(head)[:-1]}, "points": [\n  {rows}\n]}}\n'.encode()
 

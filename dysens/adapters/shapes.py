@@ -57,7 +57,8 @@ def _apart(rng: np.random.Generator, size: int, wanted: int) -> list[Box]:
         left, top = (int(each) for each in rng.integers(0, size - side, 2))
         box = (left, top, left + side, top + side)
         if not any(
-            box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3] for other in boxes
+            box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+            for other in boxes
         ):
             boxes.append(box)
         if len(boxes) == wanted:
@@ -72,4 +73,6 @@ def _draw_shape(draw: ImageDraw.ImageDraw, shape: str, box: Box, colour: tuple[i
     elif shape == "square":
         draw.rectangle(box, fill=colour, outline="black")
     else:
-        draw.polygon([((left + right) / 2, top), (right, bottom), (left, bottom)], fill=colour, outline="black")
+        draw.polygon(
+            [((left + right) / 2, top), (right, bottom), (left, bottom)], fill=colour, outline="black"
+        )

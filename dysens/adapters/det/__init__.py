@@ -9,7 +9,7 @@ Example:
 
 from __future__ import annotations
 
-from dysens.adapters.det.evaluator import DetEvaluator, Detections
+from dysens.adapters.det.evaluator import Detections, DetEvaluator
 from dysens.adapters.det.slim_config import SlimConfig, read_slim_config, write_slim_config
 from dysens.adapters.det.task import DetTask, build_task
 from dysens.adapters.det.weights import load_weights

@@ -26,7 +26,9 @@ def create_dataset(config: DetConfig, role: str) -> Any:
         )
     images = Path(dataset.dataset_dir) / dataset.image_dir
     if not images.is_dir():
-        raise InputError(f"{config.path} takes the images of its {role} from {images}, which is not a folder.")
+        raise InputError(
+            f"{config.path} takes the images of its {role} from {images}, which is not a folder."
+        )
     return dataset
 
 

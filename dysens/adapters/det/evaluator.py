@@ -51,7 +51,9 @@ class DetEvaluator(Evaluator):
         self._config = config
         self._kind = config["metric"]
         if self._kind not in _TRUTH_KEYS:
-            raise InputError(f"{config.path} is scored by {self._kind}; only COCO and VOC box mAP are supported.")
+            raise InputError(
+                f"{config.path} is scored by {self._kind}; only COCO and VOC box mAP are supported."
+            )
         with config.installed() as live, quiet():
             if self._kind == "VOC":
                 # Images have different numbers of labelled boxes, and VOCMetric wants them unpadded.
@@ -91,7 +93,9 @@ class DetEvaluator(Evaluator):
         # COCOMetric has no result where nothing at all was detected.
         score = float(results["bbox"][0]) if "bbox" in results else 0.0
         if not 0 <= score <= 1:
-            raise InputError(f"None of the images measured has a labelled object in {self._dataset.get_anno()}.")
+            raise InputError(
+                f"None of the images measured has a labelled object in {self._dataset.get_anno()}."
+            )
         return score
 
     def _metric(self, measurements: Sequence[Detections], folder: Path) -> Any:

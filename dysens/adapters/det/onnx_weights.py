@@ -24,7 +24,10 @@ Tensors = dict[str, np.ndarray]
 _CONV = "Conv"
 _NORM = "BatchNormalization"
 _FILLS = {_CONV: ("weight", "bias"), _NORM: ("weight", "bias", "_mean", "_variance")}
-_LAYERS = {_CONV: (paddle.nn.Conv2D,), _NORM: (paddle.nn.BatchNorm2D, paddle.nn.BatchNorm, paddle.nn.SyncBatchNorm)}
+_LAYERS = {
+    _CONV: (paddle.nn.Conv2D,),
+    _NORM: (paddle.nn.BatchNorm2D, paddle.nn.BatchNorm, paddle.nn.SyncBatchNorm),
+}
 
 
 def load_onnx_weights(
@@ -49,7 +52,9 @@ def load_onnx_weights(
         for layer_path, tensors in zip(ran, read[kind]):
             _collect(filled, layer_path, tensors, path)
     _check_fit(model, filled, {at for at, _ in calls}, path)
-    model.set_state_dict(filled)
+    state = model.state_dict()
+    for name, value in filled.items():
+        state[name].set_value(value)
 
 
 def _check_fit(model: paddle.nn.Layer, filled: Tensors, ran: set[str], path: Path) -> None:
@@ -73,7 +78,9 @@ def _read_operators(path: Path) -> dict[str, list[Tensors]]:
     try:
         import onnx
     except ImportError as error:
-        raise MissingExtraError(f"Reading {path} needs the package onnx. Install it with: {INSTALL}") from error
+        raise MissingExtraError(
+            f"Reading {path} needs the package onnx. Install it with: {INSTALL}"
+        ) from error
     if not path.is_file():
         raise InputError(f"There is no ONNX file {path}.")
     graph = onnx.load(str(path)).graph
@@ -94,7 +101,9 @@ def _run_order(
 ) -> list[tuple[str, paddle.nn.Layer]]:
     """The layers that own parameters, with their paths, in the order in which a forward pass in eval mode calls them."""
     calls: list[tuple[str, paddle.nn.Layer]] = []
-    paths = {id(layer): at for at, layer in model.named_sublayers() if layer.parameters(include_sublayers=False)}
+    paths = {
+        id(layer): at for at, layer in model.named_sublayers() if layer.parameters(include_sublayers=False)
+    }
 
     def note(layer: paddle.nn.Layer, _inputs: object) -> None:
         calls.append((paths[id(layer)], layer))

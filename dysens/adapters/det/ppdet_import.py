@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
 
+from dysens.adapters.det.paddle3_compat import mend_assigners
 from dysens.errors import MissingExtraError
 
 logger = logging.getLogger("dysens.adapters.det")
@@ -41,8 +42,11 @@ def _first_import() -> None:
             # Importing the package registers all of its classes.
             import_module("ppdet")
             initialized = import_module("ppdet.utils.logger").logger_initialized
+            mend_assigners(import_module("ppdet.modeling.assigners"))
     except ImportError as error:
-        raise MissingExtraError(f"PaddleDetection cannot be imported ({error}). Install it with: {INSTALL}") from error
+        raise MissingExtraError(
+            f"PaddleDetection cannot be imported ({error}). Install it with: {INSTALL}"
+        ) from error
     logger.debug("Importing ppdet printed: %s", printed.getvalue())
     # ppdet's loggers bound the stream that stood for stdout during the import.
     for name in initialized:

@@ -1,10 +1,10 @@
 """PaddleDetection's slim config: which parameters its ``Pruner`` cuts, and by how much.
 
-    slim: Pruner
-    Pruner:
-      criterion: fpgm
-      pruned_params: [conv2d_27.w_0, conv2d_28.w_0]
-      pruned_ratios: [0.1, 0.2]
+slim: Pruner
+Pruner:
+  criterion: fpgm
+  pruned_params: [conv2d_27.w_0, conv2d_28.w_0]
+  pruned_ratios: [0.1, 0.2]
 """
 
 from __future__ import annotations
@@ -35,15 +35,21 @@ class SlimConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.criterion, str) or not self.criterion:
-            raise InputError(f"The criterion of a slim config is a name such as fpgm, not {self.criterion!r}.")
+            raise InputError(
+                f"The criterion of a slim config is a name such as fpgm, not {self.criterion!r}."
+            )
         for name, ratio in self.ratios.items():
             if not isinstance(ratio, (int, float)) or not 0 <= ratio < 1:
-                raise InputError(f"The ratio of {name} is {ratio!r}; it must be a number from 0 up to, not with, 1.")
+                raise InputError(
+                    f"The ratio of {name} is {ratio!r}; it must be a number from 0 up to, not with, 1."
+                )
 
 
 def write_slim_config(path: str | Path, config: SlimConfig) -> None:
     """Writes a file for PaddleDetection's ``tools/train.py --slim_config``."""
-    content: dict[str, Any] = {} if config.pretrain_weights is None else {"pretrain_weights": config.pretrain_weights}
+    content: dict[str, Any] = (
+        {} if config.pretrain_weights is None else {"pretrain_weights": config.pretrain_weights}
+    )
     content["slim"] = "Pruner"
     content["Pruner"] = {
         "criterion": config.criterion,
@@ -68,7 +74,11 @@ def read_slim_config(path: str | Path) -> SlimConfig:
         raise InputError(f"The slim config {path} cannot be read: {error.strerror}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not YAML: {error}") from error
-    if not isinstance(content, dict) or content.get("slim") != "Pruner" or not isinstance(content.get("Pruner"), dict):
+    if (
+        not isinstance(content, dict)
+        or content.get("slim") != "Pruner"
+        or not isinstance(content.get("Pruner"), dict)
+    ):
         raise InputError(f"{path} is not a pruning config; it needs `slim: Pruner` and a section `Pruner:`.")
     section = content["Pruner"]
     lists = [section.get(key) for key in ("pruned_params", "pruned_ratios")]
@@ -76,8 +86,12 @@ def read_slim_config(path: str | Path) -> SlimConfig:
         raise InputError(f"{path}: Pruner.pruned_params and Pruner.pruned_ratios must both be lists.")
     params, ratios = lists
     if len(params) != len(ratios):
-        raise InputError(f"{path} names {len(params)} parameters but {len(ratios)} ratios; it needs one for each.")
+        raise InputError(
+            f"{path} names {len(params)} parameters but {len(ratios)} ratios; it needs one for each."
+        )
     repeated = sorted({name for name in params if params.count(name) > 1})
     if repeated:
         raise InputError(f"{path} names {repeated[0]} more than once in Pruner.pruned_params.")
-    return SlimConfig(section.get("criterion", ""), dict(zip(params, ratios)), content.get("pretrain_weights"))
+    return SlimConfig(
+        section.get("criterion", ""), dict(zip(params, ratios)), content.get("pretrain_weights")
+    )

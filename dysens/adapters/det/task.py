@@ -56,7 +56,9 @@ class DetTask:
             try:
                 _fix_size(live["TrainReader"], self.input_size)
                 dataset = create_dataset(self.config, "TrainDataset")
-                batch = next(iter(create_loader(self.config, "TrainReader", dataset, batch_size=2, workers=0)))
+                batch = next(
+                    iter(create_loader(self.config, "TrainReader", dataset, batch_size=2, workers=0))
+                )
             finally:
                 live["TrainReader"].update(whole)
         # The Trainer adds it; assigners that change over time read it.

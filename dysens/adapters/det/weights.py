@@ -19,7 +19,9 @@ logger = logging.getLogger("dysens.adapters.det")
 PACKAGE_SCHEME = "package://"
 
 
-def load_weights(model: paddle.nn.Layer, source: str | Path, example_inputs: Mapping[str, paddle.Tensor]) -> None:
+def load_weights(
+    model: paddle.nn.Layer, source: str | Path, example_inputs: Mapping[str, paddle.Tensor]
+) -> None:
     """Loads weights into a live detector; all of its parameters must be found, in their shapes.
 
     Args:

@@ -90,7 +90,9 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> DetConfig:
         except (yaml.YAMLError, AssertionError, TypeError) as error:
             raise InputError(f"{path} is not a PaddleDetection config in YAML: {error}") from error
         if not isinstance(live.get("architecture"), str):
-            raise InputError(f"{path} names no architecture; a model config has a line such as `architecture: YOLOv3`.")
+            raise InputError(
+                f"{path} names no architecture; a model config has a line such as `architecture: YOLOv3`."
+            )
         for text in overrides:
             _override(live, text)
     return config
@@ -125,10 +127,14 @@ def _override(live: dict[str, Any], text: str) -> None:
             raise InputError(f'The override "{text}" names a section that is not there{nearest(head, live)}.')
         _set_inside(live, [head, *rest], value, text)
     elif hasattr(live.get(head), "__dict__"):
-        raise InputError(f'The override "{text}" would replace a whole section; name a part of it: {head}.<argument>.')
+        raise InputError(
+            f'The override "{text}" would replace a whole section; name a part of it: {head}.<argument>.'
+        )
     else:
         if head not in live:
-            logger.warning('"%s" is no setting of this config%s', head, nearest(head, live) or "; it is added")
+            logger.warning(
+                '"%s" is no setting of this config%s', head, nearest(head, live) or "; it is added"
+            )
         live[head] = value
 
 
@@ -137,8 +143,10 @@ def _set_inside(section: Any, keys: list[str], value: Any, text: str) -> None:
     key, *rest = keys
     if isinstance(section, dict):
         schema = getattr(section, "schema", {})
+        # strict is a registered class whose constructor takes no other arguments than its schema names.
         if getattr(section, "strict", False) and key not in section and key not in schema:
-            raise InputError(f'The override "{text}": {section.name} takes no "{key}"{nearest(key, schema)}.')
+            name = getattr(section, "name", "the class")
+            raise InputError(f'The override "{text}": {name} takes no "{key}"{nearest(key, schema)}.')
         if rest:
             _set_inside(section.setdefault(key, {}), rest, value, text)
         else:
@@ -149,4 +157,6 @@ def _set_inside(section: Any, keys: list[str], value: Any, text: str) -> None:
         else:
             setattr(section, key, value)
     else:
-        raise InputError(f'The override "{text}" goes through a {type(section).__name__}, which has no "{key}".')
+        raise InputError(
+            f'The override "{text}" goes through a {type(section).__name__}, which has no "{key}".'
+        )

@@ -1,0 +1,22 @@
+"""Makes the data set that configs/det/*_shapes.yml train and evaluate on."""
+
+from __future__ import annotations
+
+import argparse
+
+from dysens.adapters.shapes import make_shapes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="dataset/shapes", help="folder that gets train/ and val/")
+    parser.add_argument("--train", type=int, default=400, help="number of scenes to train on")
+    parser.add_argument("--val", type=int, default=60, help="number of scenes to evaluate on")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    print(make_shapes(f"{args.out}/train", args.train, seed=args.seed))
+    print(make_shapes(f"{args.out}/val", args.val, seed=args.seed + 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -90,8 +90,12 @@ def view_of(inputs: Any, dtype: str = "float32", training: bool = False) -> View
     def read(value: Any) -> Any:
         if _is_shape(value):
             if any(int(side) <= 0 for side in value):
-                raise InputError(f"input_shape {list(value)} has a side that is not positive; give a real size.")
-            return paddle.to_tensor(random.standard_normal([int(side) for side in value]).astype("float32")).astype(dtype)
+                raise InputError(
+                    f"input_shape {list(value)} has a side that is not positive; give a real size."
+                )
+            return paddle.to_tensor(
+                random.standard_normal([int(side) for side in value]).astype("float32")
+            ).astype(dtype)
         if isinstance(value, np.ndarray):
             return paddle.to_tensor(value)
         if isinstance(value, dict):

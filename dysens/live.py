@@ -65,7 +65,9 @@ class LayerState:
     def __init__(self, layer: paddle.nn.Layer) -> None:
         self._layer = layer
         self._attributes = dict(layer.__dict__)
-        self._registries = {name: layer.__dict__[name].copy() for name in _REGISTRIES if name in layer.__dict__}
+        self._registries = {
+            name: layer.__dict__[name].copy() for name in _REGISTRIES if name in layer.__dict__
+        }
 
     def restore(self) -> None:
         """Put every attribute and registry entry back."""
@@ -86,7 +88,10 @@ class OptimizerState:
         self._accumulators = {name: dict(slots) for name, slots in optimizer._accumulators.items()}
         self._masters = dict(optimizer._master_weights)
         self._pending = dict(optimizer._accumulators_holder)
-        kept = [*self._masters.values(), *(t for slots in self._accumulators.values() for t in slots.values())]
+        kept = [
+            *self._masters.values(),
+            *(t for slots in self._accumulators.values() for t in slots.values()),
+        ]
         self._tensors = [TensorState(tensor) for tensor in kept]
 
     def restore(self) -> None:
@@ -121,6 +126,16 @@ class ModelState:
         self._tensors = [TensorState(tensor, gradients) for tensor in all_tensors(model)]
         self._optimizer = OptimizerState(optimizer) if optimizer is not None else None
         self._dynamic = paddle.in_dynamic_mode()
+        self._kept = False
+
+    def keep(self) -> None:
+        """Let the changes made so far stand when `preserved` is left; `restore` can still undo them later."""
+        self._kept = True
+
+    @property
+    def kept(self) -> bool:
+        """Whether the changes are to stand."""
+        return self._kept
 
     def restore(self) -> None:
         """Undo everything that happened to the model since this state was taken."""
@@ -145,19 +160,35 @@ def all_tensors(model: paddle.nn.Layer) -> list[paddle.Tensor]:
     return list(seen.values())
 
 
+def isolate(model: paddle.nn.Layer, only_statistics: bool = False) -> None:
+    """Inside `preserved`, let the model work on copies: what foreign code writes in place then spares the original.
+
+    Args:
+        model: The live layer.
+        only_statistics: Copy only what a forward pass may write to, such as the averages of a batch norm.
+    """
+    for tensor in all_tensors(model):
+        if tensor._is_initialized() and (tensor.stop_gradient or not only_statistics):
+            swap_storage(tensor, tensor.detach().clone())
+
+
 @contextmanager
 def preserved(
     model: paddle.nn.Layer,
     optimizer: paddle.optimizer.Optimizer | None = None,
     gradients: bool = False,
 ) -> Iterator[ModelState]:
-    """Whatever the body does to the model is undone on leaving it, also by an error or Ctrl-C."""
+    """Whatever the body does to the model is undone on leaving it, also by an error or Ctrl-C.
+
+    Only a body that ends with ``state.keep()`` leaves its changes behind.
+    """
     state = ModelState(model, optimizer, gradients)
     random_state = paddle.get_rng_state()
     try:
         yield state
     finally:
-        restore_surely(state, random_state)
+        if not state.kept:
+            restore_surely(state, random_state)
 
 
 def restore_surely(state: ModelState, random_state: list[Any] | None = None) -> None:

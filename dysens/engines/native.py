@@ -31,7 +31,7 @@ class Analysis:
 
     Attributes:
         groups: Proven groups, in parameter order.
-        reasons: Why a 4-D weight is in none of them, by its path.
+        reasons: Why a weight is in none of them, by its path; for every 4-D weight that is not.
         roles: The layers with weights, by path.
     """
 
@@ -86,7 +86,15 @@ def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
         tensors = tensors_by_path(model)
         suggested = candidates(wiring, tensors)
         groups, reasons = _Settlement(model, wiring, tensors).settle(suggested.groups)
-    return Analysis(groups, {**suggested.reasons, **reasons}, wiring.roles)
+    return Analysis(groups, _of_others({**suggested.reasons, **reasons}, groups, tensors), wiring.roles)
+
+
+def _of_others(
+    reasons: Mapping[str, str], groups: Sequence[ChannelGroup], tensors: Mapping[str, paddle.Tensor]
+) -> dict[str, str]:
+    """The reasons of 4-D weights that are in no group, in model order."""
+    cut = {path for group in groups for path in group.filters}
+    return {path: reasons[path] for path in tensors if path in reasons and path not in cut}
 
 
 class _Settlement:
@@ -109,9 +117,9 @@ class _Settlement:
         settled, clashing = self._compatible(settled)
         why = {**{group: failing[group] for group in left}, **clashing}
         reasons = {
-            piece.tensor: f"cutting it does not work, however balanced: {reason}"
+            path: f"cutting it does not work, however balanced: {reason}"
             for group, reason in why.items()
-            for _, piece in group.scored
+            for path in group.filters
         }
         return sorted(settled, key=lambda group: self._order[group.path]), reasons
 
@@ -205,10 +213,12 @@ def _keep_provable(model: paddle.nn.Layer, views: Sequence[View], found: Analysi
     kept: list[ChannelGroup] = []
     reasons = dict(found.reasons)
     for group in found.groups:
-        failure = _disproved(model, views, [group], found.roles) or _disproved(model, views, [*kept, group], found.roles)
+        failure = _disproved(model, views, [group], found.roles) or _disproved(
+            model, views, [*kept, group], found.roles
+        )
         if failure is None:
             kept.append(group)
             continue
-        for port, piece in group.scored:
-            reasons[piece.tensor] = f"the proof fails when layer '{port.layer}' is cut: {failure}"
+        for path in group.filters:
+            reasons[path] = f"the proof fails when layer '{group.scored[0][0].layer}' is cut: {failure}"
     return Analysis(kept, reasons, found.roles)

@@ -48,7 +48,9 @@ def by_conv_groups(
             unit = int(parent[unit])
         return unit
 
-    grouped = {p.layer: roles[p.layer] for p in joint.units if p.layer in roles and roles[p.layer].conv_groups > 1}
+    grouped = {
+        p.layer: roles[p.layer] for p in joint.units if p.layer in roles and roles[p.layer].conv_groups > 1
+    }
     if not grouped:
         return None
     for role in grouped.values():
@@ -72,7 +74,10 @@ def by_conv_groups(
 
 
 def in_blocks(
-    groups: Sequence[ChannelGroup], roles: Mapping[str, Role], tensors: Mapping[str, paddle.Tensor], equal: bool
+    groups: Sequence[ChannelGroup],
+    roles: Mapping[str, Role],
+    tensors: Mapping[str, paddle.Tensor],
+    equal: bool,
 ) -> ChannelGroup | None:
     """Split units into blocks of the same destiny, and take from all blocks alike.
 
@@ -98,10 +103,12 @@ def in_blocks(
         return None
     if equal:
         rule = EQUAL.format(len(blocks))
-        return regrouped(joint, np.arange(joint.size), tuple(np.array(units) for units in blocks.values()), rule)
+        return regrouped(
+            joint, np.arange(joint.size), tuple(np.array(units) for units in blocks.values()), rule
+        )
     unit_of = np.empty(joint.size, int)
-    for units in blocks.values():
-        unit_of[units] = np.arange(len(units))
+    for members in blocks.values():
+        unit_of[members] = np.arange(len(members))
     return regrouped(joint, unit_of, (np.arange(min(sizes)),), SAME.format(len(blocks)))
 
 

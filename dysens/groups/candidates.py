@@ -47,10 +47,9 @@ def candidates(wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> Candidat
         if reason is None:
             groups.append(group)
         else:
-            for port, piece in scored:
-                reasons[piece.tensor] = wiring.reasons.get(port.layer, reason)
+            reasons.update({piece.tensor: wiring.reasons.get(port.layer, reason) for port, piece in scored})
     groups.sort(key=lambda group: order[group.path])
-    return Candidates(groups, {**_not_running(wiring, tensors), **reasons})
+    return Candidates(groups, {**_not_makers(wiring, label, fixed, tensors), **reasons})
 
 
 def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable[list[Port]]:
@@ -110,7 +109,11 @@ def _group(
 def members_of(ports: Iterable[Port], tensors: Mapping[str, paddle.Tensor]) -> tuple[tuple[str, int], ...]:
     """Every (parameter name, axis) that the ports stand for, in model order."""
     order = {id(tensor): position for position, tensor in enumerate(tensors.values())}
-    pairs = {(tensors[piece.tensor].name, piece.axis): order[id(tensors[piece.tensor])] for p in ports for piece in p.slices}
+    pairs = {
+        (tensors[piece.tensor].name, piece.axis): order[id(tensors[piece.tensor])]
+        for p in ports
+        for piece in p.slices
+    }
     return tuple(sorted(pairs, key=lambda pair: (pairs[pair], pair[1])))
 
 
@@ -124,22 +127,34 @@ def _why_not(group: ChannelGroup, free: np.ndarray, own: np.ndarray, fixed: Mapp
     return None
 
 
-def _not_running(wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> dict[str, str]:
-    """Reasons for 4-D weights that no port makes channels with."""
+def _not_makers(
+    wiring: Wiring, label: np.ndarray, fixed: Mapping[int, str], tensors: Mapping[str, paddle.Tensor]
+) -> dict[str, str]:
+    """Reasons for 4-D weights that make no channels here; those that do are judged with their group."""
     reasons = {}
     for path, tensor in tensors.items():
-        if tensor.ndim != 4:
-            continue
         layer = path.rpartition(".")[0]
         role = wiring.roles.get(layer)
+        if tensor.ndim != 4:
+            continue
         if role is None:
-            reasons[path] = f"parameter '{path}' belongs to no layer that dysens knows, and follows no channel alone"
+            reasons[path] = (
+                f"parameter '{path}' belongs to no layer that dysens knows, and follows no channel"
+            )
         elif layer not in wiring.called:
             reasons[path] = f"layer '{layer}' does not run in this forward"
+        elif role.kind == "passing" and role.entry is not None:
+            components = {int(component) for component in label[wiring.nodes(role.entry)]}
+            why = next((fixed[component] for component in components if component in fixed), None)
+            reasons[path] = (
+                why or f"the channels that pass layer '{layer}' come from no filter that can be cut"
+            )
     return reasons
 
 
-def regrouped(group: ChannelGroup, unit_of: np.ndarray, blocks: tuple[np.ndarray, ...], rule: str) -> ChannelGroup:
+def regrouped(
+    group: ChannelGroup, unit_of: np.ndarray, blocks: tuple[np.ndarray, ...], rule: str
+) -> ChannelGroup:
     """The same layers with other units: old unit u becomes part of unit ``unit_of[u]`` (or stays, if that is -1)."""
     lookup = np.append(unit_of, -1)  # so that a channel that stays (-1) stays
     units = {port: lookup[unit] for port, unit in group.units.items()}

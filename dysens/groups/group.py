@@ -47,13 +47,25 @@ class ChannelGroup:
         makers = [port.layer for port in self.units if port.side == "out"]
         return list(dict.fromkeys([*makers, *(port.layer for port in self.units)]))
 
+    @property
+    def filters(self) -> list[str]:
+        """The paths of the weights that lose filters: those that make the channels, and those they pass through."""
+        return [piece.tensor for port in self.units if port.side != "in" for piece in port.slices]
+
     def removable(self, ratio: float) -> int:
         """How many units a ratio removes: rounded in each block, and never all of them."""
         return sum(_count(len(block), ratio) for block in self.blocks)
 
+    def channels_left(self, ratio: float) -> int:
+        """How many channels of the group's first weight a ratio leaves."""
+        return self.channels - round(self.removable(ratio) * self.channels / self.size)
+
     def weakest(self, scores: np.ndarray, ratio: float) -> np.ndarray:
         """The units that a ratio removes: in each block, those with the lowest scores."""
-        chosen = [block[np.argsort(scores[block], kind="stable")[: _count(len(block), ratio)]] for block in self.blocks]
+        chosen = [
+            block[np.argsort(scores[block], kind="stable")[: _count(len(block), ratio)]]
+            for block in self.blocks
+        ]
         return np.sort(np.concatenate(chosen))
 
     def removal(self, units: Iterable[int] | np.ndarray) -> Removal:
@@ -81,7 +93,9 @@ class ChannelGroup:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<ChannelGroup {self.name} ({self.path}), {self.channels} channels, {len(self.members)} members>"
+        return (
+            f"<ChannelGroup {self.name} ({self.path}), {self.channels} channels, {len(self.members)} members>"
+        )
 
 
 def _count(size: int, ratio: float) -> int:

@@ -63,7 +63,9 @@ class _StandIn:
 class Probe:
     """Probes of one view of a model. Use it inside `dysens.live.preserved`: it changes weights, modes and forwards."""
 
-    def __init__(self, model: nn.Layer, view: View, roles: Mapping[str, Role], own: Iterable[paddle.Tensor]) -> None:
+    def __init__(
+        self, model: nn.Layer, view: View, roles: Mapping[str, Role], own: Iterable[paddle.Tensor]
+    ) -> None:
         """Record one real forward, then one undisturbed probe.
 
         Args:
@@ -144,7 +146,9 @@ class Probe:
                 expected = np.take(expected, entries[path], visit.role.entry_axis)
             got = _numbers(visit.entry)
             if got.shape != expected.shape:
-                wrong.append(f"layer '{path}' then gets shape {list(got.shape)} instead of {list(expected.shape)}")
+                wrong.append(
+                    f"layer '{path}' then gets shape {list(got.shape)} instead of {list(expected.shape)}"
+                )
             elif not np.allclose(got, expected, rtol=1e-4, atol=1e-6, equal_nan=True):
                 wrong.append(f"layer '{path}' then gets other channels than the ones that were kept")
 
@@ -175,7 +179,11 @@ class Probe:
         return self._random.uniform(_LOW, _HIGH, list(shape)).astype("float32")
 
     def _draw_like(self, leaf: Any) -> Any:
-        return paddle.to_tensor(self._draw(leaf.shape)).astype(leaf.dtype) if isinstance(leaf, paddle.Tensor) else leaf
+        return (
+            paddle.to_tensor(self._draw(leaf.shape)).astype(leaf.dtype)
+            if isinstance(leaf, paddle.Tensor)
+            else leaf
+        )
 
     def other_values(self, tensor: paddle.Tensor, axis: int, chosen: np.ndarray) -> paddle.Tensor:
         """The values of a parameter with the chosen entries along an axis drawn anew."""
@@ -236,13 +244,15 @@ class Probe:
         plain, role = self._answer(visit), visit.role
         known = self._stand_ins.get(visit.call)
         if role.fixed_exit:
-            return map_leaves(lambda leaf: leaf * 0.5 + 0.01 if isinstance(leaf, paddle.Tensor) else leaf, plain)
+            return map_leaves(
+                lambda leaf: leaf * 0.5 + 0.01 if isinstance(leaf, paddle.Tensor) else leaf, plain
+            )
         if known is None or list(plain.shape) != list(known.other.shape):
             return plain + 0.01
-        where = [slice(None)] * plain.ndim
-        where[role.exit_axis] = mask
+        axis = role.exit_axis % plain.ndim
+        where = tuple(mask if a == axis else slice(None) for a in range(plain.ndim))
         values = _numbers(plain).copy()
-        values[tuple(where)] = known.other[tuple(where)]
+        values[where] = known.other[where]
         return paddle.to_tensor(values).astype(plain.dtype)
 
     def _run(
@@ -271,7 +281,9 @@ class Probe:
             return forward
 
         paddle.seed(0)
-        forwards: dict[nn.Layer, Callable[..., Any]] = {r.layer: stand_in_for(r) for r in self._roles.values()}
+        forwards: dict[nn.Layer, Callable[..., Any]] = {
+            r.layer: stand_in_for(r) for r in self._roles.values()
+        }
         dropouts = (layer for layer in self._model.sublayers() if isinstance(layer, _DROPOUTS))
         forwards.update({layer: (lambda x: x) for layer in dropouts})
         with paddle.no_grad(), _patched(forwards), _no_functional_dropout():

@@ -20,7 +20,9 @@ from dysens.groups.roles import Port, Role, Slice, roles_of, tensors_by_path
 from dysens.inputs import View
 
 Reach = dict[str, np.ndarray]  # layer path: which of its entry channels are reached
-Origin = dict[str, np.ndarray]  # layer path: the source's channel that arrives at each entry channel, -1 for none
+Origin = dict[
+    str, np.ndarray
+]  # layer path: the source's channel that arrives at each entry channel, -1 for none
 
 
 @dataclass
@@ -49,7 +51,9 @@ class Wiring:
     def add(self, port: Port) -> None:
         """Number the channels of a port."""
         if port not in self.first:
-            self.first[port] = sum(p.size for p in self.ports[-1:]) + (self.first[self.ports[-1]] if self.ports else 0)
+            self.first[port] = sum(p.size for p in self.ports[-1:]) + (
+                self.first[self.ports[-1]] if self.ports else 0
+            )
             self.ports.append(port)
 
     def nodes(self, port: Port, channels: np.ndarray | None = None) -> np.ndarray:
@@ -150,7 +154,9 @@ class _Tracer:
     def _find_reach(self, role: Role) -> None:
         assert role.exit is not None
         movement = self.probe.perturb({role.path: np.ones(role.exit.size, bool)})
-        self._reach[role.path] = {p: m for p, m in movement.positions.items() if self._roles[p].entry is not None}
+        self._reach[role.path] = {
+            p: m for p, m in movement.positions.items() if self._roles[p].entry is not None
+        }
         reason = self._why_stuck(movement)
         if reason is not None:
             self._wiring.reasons.setdefault(role.path, reason)
@@ -167,10 +173,16 @@ class _Tracer:
 
     def _partners(self, filters: list[Role]) -> list[Role]:
         """Mixers without 4-D weights whose channels meet those of one that has them (the linear layers of an SE block)."""
-        others = [r for r in self._roles.values() if r.kind == "mixer" and r.exit is not None and not _has_filters(r)]
+        others = [
+            r
+            for r in self._roles.values()
+            if r.kind == "mixer" and r.exit is not None and not _has_filters(r)
+        ]
         if not others:
             return []
-        together = self.probe.perturb({r.path: np.ones(r.exit.size, bool) for r in others if r.exit is not None})
+        together = self.probe.perturb(
+            {r.path: np.ones(r.exit.size, bool) for r in others if r.exit is not None}
+        )
         met = {path for role in filters for path in self._meets(self._reach[role.path], together.positions)}
         if not met:
             return []
@@ -183,7 +195,9 @@ class _Tracer:
         return partners
 
     def _meets(self, reach: Reach, moved: Mapping[str, np.ndarray]) -> list[str]:
-        return [path for path, positions in reach.items() if path in moved and (positions & moved[path]).any()]
+        return [
+            path for path, positions in reach.items() if path in moved and (positions & moved[path]).any()
+        ]
 
     # Which channel it is
 
@@ -199,7 +213,9 @@ class _Tracer:
             if mixed is None:
                 origins[path] = self._masked(path, alone)
             else:
-                self._wiring.reasons[path] = f"its channels are mixed with each other before they reach layer '{mixed}'"
+                self._wiring.reasons[path] = (
+                    f"its channels are mixed with each other before they reach layer '{mixed}'"
+                )
         return origins
 
     def _decode(self, sources: list[str]) -> Origin:
@@ -276,7 +292,8 @@ class _Tracer:
         for bit in range((size - 1).bit_length()):
             mask = (np.arange(size) >> bit & 1).astype(bool)
             ones, zeros = (
-                self.probe.perturb({}, own=[(tensor, self.probe.other_values(tensor, axis, m))]) for m in (mask, ~mask)
+                self.probe.perturb({}, own=[(tensor, self.probe.other_values(tensor, axis, m))])
+                for m in (mask, ~mask)
             )
             if ones.outputs or zeros.outputs:
                 return  # what reaches the output stays as it is, and so does this
@@ -304,7 +321,7 @@ def _exit_size(role: Role) -> int:
 
 def _has_filters(role: Role) -> bool:
     """Whether the layer makes channels with a 4-D weight: what pruning is about."""
-    return role.kind == "mixer" and role.exit is not None and getattr(role.layer, "weight").ndim == 4
+    return role.kind == "mixer" and role.exit is not None and role.layer.weight.ndim == 4
 
 
 def _own(tensors: Mapping[str, paddle.Tensor], roles: Iterable[Role]) -> dict[str, paddle.Tensor]:

@@ -83,7 +83,9 @@ def _without_in_blocks(values: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
     width = item.size // item.blocks
     pieces = paddle.split(values, item.blocks, axis=0)
     kept = [item.kept[item.kept // width == block] % width for block in range(item.blocks)]
-    return paddle.concat([paddle.index_select(p, paddle.to_tensor(k), axis=1) for p, k in zip(pieces, kept)], axis=0)
+    return paddle.concat(
+        [paddle.index_select(p, paddle.to_tensor(k), axis=1) for p, k in zip(pieces, kept)], axis=0
+    )
 
 
 def _zeroed(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:

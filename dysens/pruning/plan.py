@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,8 @@ class PrunePlan:
     def from_json(cls, data: Mapping[str, Any]) -> PrunePlan:
         """Read what `to_json` wrote."""
         cuts = tuple(
-            TensorCut(c["tensor"], c["axis"], c["size"], tuple(c["removed"]), c.get("blocks", 1)) for c in data["cuts"]
+            TensorCut(c["tensor"], c["axis"], c["size"], tuple(c["removed"]), c.get("blocks", 1))
+            for c in data["cuts"]
         )
         return cls(cuts, data["attributes"])
 
@@ -95,6 +96,32 @@ def plan_for(roles: Mapping[str, Role], removal: Removal) -> PrunePlan:
         if role is not None:
             attributes.update(_attributes(role, ports, whole))
     return PrunePlan(tuple(cuts.values()), attributes, tuple(masks.values()))
+
+
+def translated(removal: Removal, history: Iterable[PrunePlan], roles: Mapping[str, Role]) -> Removal:
+    """Channels of the whole model in the numbering of the cut one.
+
+    Args:
+        removal: What goes, in the numbering of the model before ``history``; none of it may be gone already.
+        history: What was cut since.
+        roles: The layers as they are now.
+    """
+    gone: dict[tuple[str, int], np.ndarray] = {}
+    for plan in history:
+        for item in plan.cuts:
+            earlier = gone.get((item.tensor, item.axis), np.empty(0, int))
+            left = np.setdiff1d(np.arange(item.size + len(earlier)), earlier)
+            gone[item.tensor, item.axis] = np.union1d(earlier, left[list(item.removed)])
+    now = {(p.layer, p.side): p for role in roles.values() for p in (role.entry, role.exit) if p is not None}
+    result: Removal = {}
+    for port, channels in removal.items():
+        removed = [gone[p.tensor, p.axis] for p in port.slices if (p.tensor, p.axis) in gone]
+        shift = np.searchsorted(removed[0], channels) if removed else 0
+        current = now.get((port.layer, port.side))
+        if current is None:  # a parameter that no layer owns
+            current = replace(port, size=port.size - (len(removed[0]) if removed else 0))
+        result[current] = channels - shift
+    return result
 
 
 def _by_layer(removal: Removal) -> dict[str, dict[Port, np.ndarray]]:
@@ -134,8 +161,12 @@ def _attributes(role: Role, ports: Mapping[Port, np.ndarray], whole_groups: int)
     left = {port.side: port.size - len(channels) for port, channels in ports.items()}
     new: dict[str, int] = {}
     if "through" in left:
-        names = ("_in_channels", "_out_channels", "_groups") if not role.is_norm else ("_num_features", "_num_parameters")
-        new.update({name: left["through"] for name in names})
+        names = (
+            ("_in_channels", "_out_channels", "_groups")
+            if not role.is_norm
+            else ("_num_features", "_num_parameters")
+        )
+        new.update(dict.fromkeys(names, left["through"]))
     if "in" in left:
         new.update({"_in_channels": left["in"], "input_size": left["in"]})
     if "out" in left:

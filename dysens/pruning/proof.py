@@ -17,7 +17,7 @@ from dysens.groups.group import ChannelGroup, Removal, merge_removals
 from dysens.groups.probe import Probe, in_a_sentence
 from dysens.groups.roles import Role
 from dysens.inputs import View, leaves
-from dysens.live import all_tensors, preserved, swap_storage
+from dysens.live import isolate, preserved
 from dysens.pruning.apply import cut, masked
 from dysens.pruning.plan import CannotCutError, PrunePlan, plan_for
 
@@ -74,7 +74,11 @@ def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -
         with preserved(model):
             cut(model, plan)
             after = outputs(model, view)
-        worst = max(worst, *[_relative(a, b) for a, b in zip(before, after)], 0.0 if len(before) == len(after) else np.inf)
+        worst = max(
+            worst,
+            *[_relative(a, b) for a, b in zip(before, after)],
+            0.0 if len(before) == len(after) else np.inf,
+        )
     return worst
 
 
@@ -89,10 +93,7 @@ def outputs(model: paddle.nn.Layer, view: View) -> list[np.ndarray]:
     for layer in model.sublayers(include_self=True):
         layer.training = view.training
     if view.training:
-        # Batch norms update their statistics in place: let them do it on copies.
-        for tensor in all_tensors(model):
-            if tensor.stop_gradient and tensor._is_initialized():
-                swap_storage(tensor, tensor.clone())
+        isolate(model, only_statistics=True)
     paddle.seed(0)
     try:
         with paddle.no_grad():

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import paddle
+
 
 class Evaluator(ABC):
     """Scores a model's outputs on a fixed list of batches.
@@ -38,3 +40,12 @@ class Evaluator(ABC):
     @abstractmethod
     def score(self, measurements: Sequence[Any]) -> float:
         """The metric that these measurements amount to."""
+
+
+def evaluate(model: paddle.nn.Layer, evaluator: Evaluator) -> float:
+    """Score the live model on all batches."""
+    model.eval()
+    with paddle.no_grad():
+        return evaluator.score(
+            [evaluator.measure(model(*evaluator.arguments(b)), b) for b in evaluator.batches()]
+        )

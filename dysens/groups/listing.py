@@ -1,0 +1,80 @@
+"""Groups and reasons as people look at them: tables, and the names by which they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+import pandas as pd
+
+from dysens.errors import InputError, nearest
+from dysens.groups.group import ChannelGroup
+
+
+class GroupList(list[ChannelGroup]):
+    """Groups in parameter order; prints as a table, and shows as one in a notebook."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a group."""
+        return pd.DataFrame(
+            [
+                {
+                    "param": group.name,
+                    "path": group.path,
+                    "channels": group.channels,
+                    "units": group.size,
+                    "layers": len(group.layers),
+                    "rule": group.rule,
+                }
+                for group in self
+            ],
+            columns=["param", "path", "channels", "units", "layers", "rule"],
+        )
+
+    def __str__(self) -> str:
+        return self.to_frame().to_string(index=False) if self else "no groups"
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html(index=False))
+
+
+class Unprunable(dict[str, str]):
+    """Parameter name to the reason why its filters stay. Prints every reason once, with the parameters that share it."""
+
+    def by_reason(self) -> dict[str, list[str]]:
+        """The parameters that share a reason."""
+        shared: dict[str, list[str]] = {}
+        for name, reason in self.items():
+            shared.setdefault(reason, []).append(name)
+        return shared
+
+    def __str__(self) -> str:
+        lines = [f"{', '.join(names)}:\n    {reason}" for reason, names in self.by_reason().items()]
+        return "\n".join(lines) or "nothing: every 4-D weight is in a group"
+
+
+def matching(patterns: str | Iterable[str] | None, known: Mapping[str, str], what: str) -> set[str]:
+    """The layer paths of parameters that names, paths or glob patterns of either stand for.
+
+    Args:
+        patterns: What a user wrote.
+        known: Parameter name to path.
+        what: What the patterns are called, for the message about one that fits nothing.
+    """
+    found: set[str] = set()
+    for pattern in [patterns] if isinstance(patterns, str) else (patterns or ()):
+        hits = {path for name, path in known.items() if _fits(pattern, name) or _fits(pattern, path)}
+        if not hits:
+            hint = nearest(str(pattern), [*known, *known.values()]) or "; ds.groups lists what there is."
+            raise InputError(f'"{pattern}" in {what} names no parameter of this model{hint}')
+        found |= hits
+    return found
+
+
+def _fits(pattern: object, name: str) -> bool:
+    return isinstance(pattern, str) and (pattern == name or fnmatchcase(name, pattern))
+
+
+def groups_with(groups: Sequence[ChannelGroup], paths: set[str]) -> list[ChannelGroup]:
+    """The groups of which one of these weights loses filters."""
+    return [group for group in groups if paths & set(group.filters)]

@@ -1,0 +1,160 @@
+"""A pruned model on disk: its weights, and a readable plan of what was removed from the original network."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import paddle
+
+from dysens.errors import InputError
+from dysens.groups.roles import tensors_by_path
+from dysens.live import preserved
+from dysens.pruning.apply import cut, history
+from dysens.pruning.plan import PrunePlan
+
+FORMAT = 1
+
+
+def save_pruned(
+    model: paddle.nn.Layer,
+    path: str | os.PathLike[str],
+    optimizer: paddle.optimizer.Optimizer | None = None,
+) -> None:
+    """Write ``path.pdparams`` (weights), ``path.plan.json`` (what was cut) and, with an optimizer, ``path.pdopt``.
+
+    Args:
+        model: A model that `DygraphSensitivity.prune_vars` has cut; one that was never cut is saved with an empty plan.
+        path: Where to, without a suffix.
+        optimizer: Saved with the model, if given.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    plan = {
+        "format": FORMAT,
+        "model": type(model).__name__,
+        "stages": [stage.to_json() for stage in history(model)],
+        # An optimizer knows parameters by automatic names, which shift when other networks were built before.
+        "parameters": {parameter.name: name for name, parameter in model.named_parameters()},
+    }
+    paddle.save(model.state_dict(), f"{target}.pdparams")
+    if optimizer is not None:
+        paddle.save(optimizer.state_dict(), f"{target}.pdopt")
+    Path(f"{target}.plan.json").write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+
+
+def load_pruned(
+    model: paddle.nn.Layer,
+    path: str | os.PathLike[str],
+    optimizer: paddle.optimizer.Optimizer | None = None,
+) -> paddle.nn.Layer:
+    """Cut a freshly built original network as the saved one was, and load its weights.
+
+    Args:
+        model: The original network, not cut; it is changed in place. If anything does not fit, it is left as it was.
+        path: What `save_pruned` was given.
+        optimizer: Gets the saved optimizer state, if given.
+
+    Returns:
+        The same model.
+    """
+    stages, saved_names = _read_plan(Path(f"{path}.plan.json"))
+    if history(model):
+        raise InputError(
+            "this model has been cut already; load_pruned needs the original network, freshly built."
+        )
+    state = _read(Path(f"{path}.pdparams"))
+    optimizer_state = _read(Path(f"{path}.pdopt")) if optimizer is not None else None
+    with preserved(model, optimizer) as before:
+        for stage in stages:
+            _check_fits(model, stage)
+            cut(model, stage, optimizer)
+        _check_weights(model, state)
+        for name, tensor in model.state_dict().items():
+            tensor.set_value(state[name])
+        if optimizer is not None and optimizer_state is not None:
+            optimizer.set_state_dict(_renamed(optimizer_state, saved_names, model))
+        before.keep()
+    return model
+
+
+def _renamed(state: dict[str, Any], saved: dict[str, str], model: paddle.nn.Layer) -> dict[str, Any]:
+    """Optimizer state under the names that the parameters have in this process."""
+    now = {path: parameter.name for path, parameter in model.named_parameters()}
+    # Longest first: "conv2d_1.w_0" must not claim what belongs to "conv2d_1.w_0_extra".
+    pairs = sorted(
+        ((old, now[path]) for old, path in saved.items() if path in now), key=lambda pair: -len(pair[0])
+    )
+
+    def renamed(key: str) -> str:
+        for old, new in pairs:
+            if key == old or key.startswith(f"{old}_"):
+                return new + key[len(old) :]
+        return key
+
+    return {
+        renamed(key): {renamed(name): t for name, t in value.items()} if key == "master_weights" else value
+        for key, value in state.items()
+    }
+
+
+def _read_plan(path: Path) -> tuple[list[PrunePlan], dict[str, str]]:
+    if not path.exists():
+        raise InputError(f"there is no plan {path}; save_pruned writes it beside the weights.")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        version, stages = int(data["format"]), [PrunePlan.from_json(stage) for stage in data["stages"]]
+        names = dict(data["parameters"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not a plan of dysens, or is damaged: {error!r}.") from error
+    if version > FORMAT:
+        raise InputError(
+            f"the plan {path} has format {version}, this dysens knows up to {FORMAT}; update dysens."
+        )
+    return stages, names
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise InputError(f"there is no file {path}; save_pruned writes it beside the plan.")
+    state: dict[str, Any] = paddle.load(str(path))
+    return state
+
+
+def _check_fits(model: paddle.nn.Layer, plan: PrunePlan) -> None:
+    tensors = tensors_by_path(model)
+    for item in plan.cuts:
+        layer = item.tensor.rpartition(".")[0]
+        if item.tensor not in tensors:
+            raise InputError(
+                f"the plan cuts layer '{layer}', which this network does not have; is it another network?"
+            )
+        shape = list(tensors[item.tensor].shape)
+        expected = item.size // item.blocks
+        if item.axis >= len(shape) or shape[item.axis] != expected:
+            raise InputError(
+                f"layer '{layer}' differs: the plan cuts axis {item.axis} of a weight with {expected} entries there, "
+                f"but '{item.tensor}' has shape {shape}; build the network as it was before pruning."
+            )
+
+
+def _check_weights(model: paddle.nn.Layer, state: dict[str, Any]) -> None:
+    own = model.state_dict()
+    missing = sorted(set(own) - set(state))
+    if missing:
+        raise InputError(
+            f"the saved weights lack '{missing[0]}', which this network has; is it another network?"
+        )
+    surplus = sorted(set(state) - set(own))
+    if surplus:
+        raise InputError(
+            f"the saved weights have '{surplus[0]}', which this network lacks; is it another network?"
+        )
+    for name, tensor in own.items():
+        if list(tensor.shape) != list(state[name].shape):
+            raise InputError(
+                f"layer '{name.rpartition('.')[0]}' differs: '{name}' has shape {list(tensor.shape)} after the cut, "
+                f"the saved one {list(state[name].shape)}."
+            )

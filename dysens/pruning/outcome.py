@@ -1,0 +1,63 @@
+"""What a cut brought, as numbers and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from dysens.pruning.plan import PrunePlan
+
+
+@dataclass(frozen=True)
+class PruneOutcome:
+    """The cost of a model before and after a cut, and what was cut.
+
+    Attributes:
+        flops_before: FLOPs of the whole model (one multiply-add is one FLOP, as `paddle.flops` counts).
+        flops_after: FLOPs of the cut model.
+        params_before: Parameters of the whole model.
+        params_after: Parameters of the cut model.
+        plan: What was removed from which tensor.
+        widths: Per group: name, path, channels before and after.
+        counted_by_us: Layers that `paddle.flops` counts as zero, and that dysens counted.
+    """
+
+    flops_before: int
+    flops_after: int
+    params_before: int
+    params_after: int
+    plan: PrunePlan
+    widths: tuple[tuple[str, str, int, int], ...]
+    counted_by_us: tuple[str, ...] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a group that was cut."""
+        return pd.DataFrame(self.widths, columns=["param", "path", "channels before", "channels after"])
+
+    def __str__(self) -> str:
+        totals = [
+            _line("FLOPs", self.flops_before, self.flops_after),
+            _line("parameters", self.params_before, self.params_after),
+        ]
+        if self.counted_by_us:
+            totals.append(
+                f"(FLOPs of {', '.join(self.counted_by_us)} counted by dysens; paddle.flops gives 0 for them)"
+            )
+        table = self.to_frame().to_string(index=False) if self.widths else "nothing was cut"
+        return "\n".join([table, *totals])
+
+    def _repr_html_(self) -> str:
+        totals = pd.DataFrame(
+            [
+                ("FLOPs", self.flops_before, self.flops_after),
+                ("parameters", self.params_before, self.params_after),
+            ],
+            columns=["", "before", "after"],
+        )
+        return str(self.to_frame().to_html(index=False)) + str(totals.to_html(index=False))
+
+
+def _line(what: str, before: int, after: int) -> str:
+    share = f"-{(before - after) / before:.1%}" if before else ""
+    return f"{what:<12} {before:>16,} -> {after:>16,}  {share}"

@@ -1,0 +1,336 @@
+"""The front door: hand in a live layer, get sensitivities, ratios, and the same layer pruned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dysens.cost import cost_of
+from dysens.criteria import Criterion, criterion_name, scores_by
+from dysens.engines import engine_named
+from dysens.errors import InputError, UnreachableError, nearest
+from dysens.fingerprint import fingerprint
+from dysens.groups.group import ChannelGroup, merge_removals
+from dysens.groups.listing import GroupList, Unprunable, groups_with, matching
+from dysens.groups.roles import roles_of, tensors_by_path
+from dysens.inputs import view_of
+from dysens.live import ModelState, preserved, restore_surely
+from dysens.pruning.apply import cut, history
+from dysens.pruning.budget import Budget, candidate_ratios
+from dysens.pruning.outcome import PruneOutcome
+from dysens.pruning.plan import PrunePlan, plan_for, translated
+from dysens.pruning.proof import difference
+from dysens.pruning.scoring import unit_scores
+from dysens.results.points import Header
+from dysens.results.ratios import ratios_for_budget
+from dysens.results.sensitivities import Sensitivities
+from dysens.sweep.evaluators import Evaluator, evaluate
+from dysens.sweep.journaling import open_journal
+from dysens.sweep.metrics import checked_baseline
+from dysens.sweep.runner import Sweep, checked_ratio, checked_ratios
+
+Names = Iterable[str]
+# How often a budget that the real count misses by a little is asked for again, slightly higher.
+_BUDGET_TRIES = 6
+
+
+class DygraphSensitivity:
+    """Sensitivity analysis and pruning of a live `paddle.nn.Layer`.
+
+    Example:
+        >>> import paddle
+        >>> ds = DygraphSensitivity(paddle.vision.models.LeNet(), input_shape=[1, 1, 28, 28])
+        >>> [group.path for group in ds.groups]
+        ['features.0.weight', 'features.3.weight']
+    """
+
+    def __init__(
+        self,
+        model: paddle.nn.Layer,
+        input_shape: Any,
+        criterion: Criterion = "fpgm",
+        skip_vars: Names = (),
+        optimizer: paddle.optimizer.Optimizer | None = None,
+        engine: str = "auto",
+        train_inputs: Any = None,
+    ) -> None:
+        """Find the model's channel groups and prove them; the model is left as found.
+
+        Args:
+            model: The live layer.
+            input_shape: A shape, several shapes, or example inputs: tensors, lists, dicts, a tuple of positional arguments.
+            criterion: "fpgm", "l1", "l2", "random", or a function from a weight with filters along axis 0 to their scores.
+            skip_vars: Weights whose filters must stay: parameter names, layer paths, or glob patterns of either.
+            optimizer: Its state is cut and restored along with the model.
+            engine: "auto" and "native" probe the live layer; "paddleslim" asks PaddleSlim (Paddle 2.6 only).
+            train_inputs: Example arguments of the training forward, given like ``input_shape``. Then only groups are
+                offered that the training forward survives too.
+        """
+        if not isinstance(model, paddle.nn.Layer):
+            raise InputError(f"model has to be a paddle.nn.Layer, not a {type(model).__name__}.")
+        scores_by(criterion)  # a bad criterion is said before the work begins
+        self._model = model
+        self._criterion = criterion
+        self._optimizer = optimizer
+        self._engine = engine
+        self._views = [view_of(input_shape, _float_type(model))]
+        if train_inputs is not None:
+            self._views.append(view_of(train_inputs, _float_type(model), training=True))
+        tensors = tensors_by_path(model)
+        if not any(tensor.ndim == 4 for tensor in tensors.values()):
+            raise InputError(f"{type(model).__name__} has no 4-D weight, so there are no filters to prune.")
+        self._known = {tensor.name: path for path, tensor in tensors.items() if tensor.ndim == 4}
+        skipped = matching(skip_vars, self._known, "skip_vars")
+        analysis = engine_named(engine)(model, self._views)
+        left_out = groups_with(analysis.groups, skipped)
+        reasons = {**analysis.reasons, **{path: "it is in skip_vars" for g in left_out for path in g.filters}}
+        self._roles = analysis.roles
+        self._groups = GroupList(group for group in analysis.groups if group not in left_out)
+        self._unprunable = Unprunable(
+            {n: reasons[path] for n, path in self._known.items() if path in reasons}
+        )
+        self._stages = len(history(model))  # cuts that others made before
+        self._before: ModelState | None = None
+        self._removed: dict[str, float] = {}
+
+    @property
+    def groups(self) -> GroupList:
+        """The proven groups in parameter order; prints as a table."""
+        return self._groups
+
+    @property
+    def unprunable(self) -> Unprunable:
+        """Parameter name to the reason why its filters stay, for every 4-D weight that is in no group."""
+        return self._unprunable
+
+    def sensitive(
+        self,
+        eval_func: Callable[[], Any] | Evaluator,
+        ratios: Iterable[float] | None = None,
+        sen_file: str | os.PathLike[str] | None = None,
+        target_vars: Names | None = None,
+        skip_vars: Names = (),
+        progress: bool = True,
+        higher_is_better: bool = True,
+        force: bool = False,
+    ) -> Sensitivities:
+        """Measure how much each group is worth. The model is masked, never reshaped, and left as found.
+
+        Args:
+            eval_func: Scores the live model and returns a number; or an `Evaluator`.
+            ratios: Shares of filters to remove; 0.1, 0.2 ... 0.9 if not given.
+            sen_file: Journal to write to and to continue; a PaddleSlim file is continued in a journal beside it.
+            target_vars: Sweep only these groups: parameter names, layer paths, or glob patterns of either.
+            skip_vars: Do not sweep these.
+            progress: Show a progress bar.
+            higher_is_better: False if eval_func returns an error (an `Evaluator` says it itself).
+            force: Continue a journal even if it was made with other weights, criterion, evaluator or baseline.
+        """
+        if self._removed:
+            raise InputError(
+                "the model is cut, and a sweep measures the whole one: call restore() first, or make a new "
+                "DygraphSensitivity of the cut model."
+            )
+        wanted = checked_ratios(ratios)
+        groups = self._selected(target_vars, skip_vars)
+        if isinstance(eval_func, Evaluator):
+            evaluator, higher_is_better = eval_func, eval_func.higher_is_better
+            name, score = evaluator.name, lambda: evaluate(self._model, evaluator)
+        elif callable(eval_func):
+            name, score = getattr(eval_func, "__name__", type(eval_func).__name__), eval_func
+        else:
+            raise InputError(f"eval_func has to be a function or an Evaluator, not {eval_func!r:.80}.")
+        with preserved(self._model):
+            baseline = checked_baseline(score())
+        paths = {group.name: group.path for group in groups}
+        header = Header(
+            type(self._model).__name__,
+            fingerprint(self._model),
+            criterion_name(self._criterion),
+            name,
+            baseline,
+            higher_is_better,
+            paths,
+        )
+        journal = open_journal(sen_file, header, force) if sen_file is not None else None
+        if journal is not None:
+            baseline = journal.header.baseline
+        sweep = Sweep(
+            self._model, self._roles, groups, self._scores(), wanted, score, baseline, higher_is_better
+        )
+        points = sweep.run(journal, progress)
+        return Sensitivities(points, baseline, higher_is_better, source=str(sen_file or ""))
+
+    def ratios_by_flops(
+        self, sens: Sensitivities, target: float, align: int | None = None
+    ) -> dict[str, float]:
+        """Ratios that remove this share of the FLOPs at the least predicted loss.
+
+        Args:
+            sens: What a sweep measured.
+            target: Share of the FLOPs to remove, 0.5 for half of them.
+            align: Leave a multiple of so many channels in every group that is cut.
+        """
+        return self._ratios_for("FLOPs", sens, target, align)
+
+    def ratios_by_params(
+        self, sens: Sensitivities, target: float, align: int | None = None
+    ) -> dict[str, float]:
+        """The same for a share of the parameters."""
+        return self._ratios_for("parameters", sens, target, align)
+
+    def prune_vars(self, ratios: Mapping[str, float], axis: int | Iterable[int] = 0) -> PruneOutcome:
+        """Cut the model in place, with gradients, optimizer state and layer attributes.
+
+        Args:
+            ratios: Share of filters to remove, by parameter name or layer path of a group.
+            axis: PaddleSlim's argument; filters lie on axis 0, and only 0 is taken.
+        """
+        if axis != 0 and list(axis if isinstance(axis, Iterable) else [axis]) != [0]:
+            raise InputError(f"axis is {axis}; dysens removes filters, and those are on axis 0.")
+        chosen = self._chosen(ratios)
+        again = next((name for name in chosen if name in self._removed), None)
+        if again is not None:
+            raise InputError(f'"{again}" has been cut already; call restore() first to cut it differently.')
+        plan = self._plan(chosen)
+        before = cost_of(self._model, self._views[0])
+        with preserved(self._model, self._optimizer, gradients=True) as state:
+            cut(self._model, plan, self._optimizer)
+            after = cost_of(self._model, self._views[0])
+            state.keep()
+        self._before = self._before or state
+        self._removed.update(chosen)
+        widths = tuple(
+            (group.name, group.path, group.channels, group.channels_left(ratio))
+            for group in self._groups
+            for ratio in [chosen.get(group.name)]
+            if ratio is not None
+        )
+        return PruneOutcome(
+            before.flops, after.flops, before.params, after.params, plan, widths, after.counted_by_us
+        )
+
+    def restore(self) -> None:
+        """Undo every `prune_vars`: weights, gradients and optimizer state are again what they were, bit for bit."""
+        if self._before is not None:
+            restore_surely(self._before)
+        self._before = None
+        self._removed = {}
+
+    @contextmanager
+    def pruned(self, ratios: Mapping[str, float]) -> Iterator[PruneOutcome]:
+        """Have the model cut for the length of a ``with`` block."""
+        removed, before = dict(self._removed), self._before
+        with preserved(self._model, self._optimizer, gradients=True):
+            try:
+                yield self.prune_vars(ratios)
+            finally:
+                self._removed, self._before = removed, before
+
+    def verify(self, ratios: Mapping[str, float]) -> float:
+        """The largest relative difference between the outputs of the masked and of the cut model."""
+        return difference(self._model, self._views, self._plan(self._chosen(ratios)))
+
+    # What the methods above share
+
+    def _scores(self) -> dict[str, np.ndarray]:
+        """From the weights as they are now: they may have been loaded or trained since this object was made."""
+        tensors = tensors_by_path(self._model)
+        return {group.name: unit_scores(group, tensors, self._criterion) for group in self._groups}
+
+    def _selected(self, target_vars: Names | None, skip_vars: Names) -> list[ChannelGroup]:
+        skipped = groups_with(self._groups, matching(skip_vars, self._known, "skip_vars"))
+        targets = self._groups
+        if target_vars is not None:
+            targets = GroupList(groups_with(self._groups, matching(target_vars, self._known, "target_vars")))
+        chosen = [group for group in targets if group not in skipped]
+        if not chosen:
+            raise InputError(
+                "target_vars and skip_vars leave no group to sweep; ds.groups lists what there is."
+            )
+        return chosen
+
+    def _chosen(self, ratios: Mapping[str, float]) -> dict[str, float]:
+        """Ratios by group name; any weight that makes a group's channels may stand for the group."""
+        names = {}
+        for group in self._groups:
+            for _, piece in group.scored:
+                names[piece.tensor] = group.name
+        names.update({name: names[path] for name, path in self._known.items() if path in names})
+        chosen: dict[str, float] = {}
+        for name, ratio in ratios.items():
+            if name not in names:
+                raise InputError(self._why_not(name, names))
+            value = checked_ratio(ratio, name)
+            if chosen.setdefault(names[name], value) != value:
+                raise InputError(f'"{name}" is cut together with "{names[name]}", but their ratios differ.')
+        return chosen
+
+    def _why_not(self, name: str, names: Mapping[str, str]) -> str:
+        by_path = {path: n for n, path in self._known.items()}
+        reason = self._unprunable.get(by_path.get(name, name))
+        if reason is not None:
+            return f'"{name}" cannot be pruned: {reason}.'
+        return (
+            f'"{name}" names no group of this model{nearest(str(name), names) or "; ds.groups lists them."}'
+        )
+
+    def _plan(self, ratios: Mapping[str, float]) -> PrunePlan:
+        scores = self._scores()
+        groups = [group for group in self._groups if group.name in ratios]
+        removal = merge_removals(g.removal(g.weakest(scores[g.name], ratios[g.name])) for g in groups)
+        if self._removed:
+            # Groups were found on the whole model; what is left of it has other indices.
+            roles = roles_of(self._model)
+            return plan_for(roles, translated(removal, history(self._model)[self._stages :], roles))
+        return plan_for(self._roles, removal)
+
+    def _ratios_for(
+        self, what: str, sens: Sensitivities, target: float, align: int | None
+    ) -> dict[str, float]:
+        if self._removed:
+            raise InputError(
+                "the model is cut already; call restore() first to choose ratios for the whole one."
+            )
+        named = sens.renamed({group.path: group.name for group in self._groups})
+        groups = [group for group in self._groups if group.name in named]
+        if not groups:
+            raise InputError(
+                "these sensitivities know none of this model's groups; were they measured on another model?"
+            )
+        budget = Budget(
+            cost_of(self._model, self._views[0]),
+            self._roles,
+            groups,
+            self._scores(),
+            tensors_by_path(self._model),
+        )
+        remaining = budget.flops if what == "FLOPs" else budget.params
+        options = {group.name: candidate_ratios(group, align) for group in groups}
+        aim = target
+        for _ in range(_BUDGET_TRIES):
+            ratios = ratios_for_budget(named, remaining, aim, options)
+            removed = self._share_removed(what, ratios)
+            if removed >= target:
+                return ratios
+            aim += target - removed + 1e-4
+        raise UnreachableError(
+            f"no ratios remove {target:.1%} of the {what}; the closest found remove {removed:.1%}."
+        )
+
+    def _share_removed(self, what: str, ratios: Mapping[str, float]) -> float:
+        with self.pruned(ratios) as outcome:
+            if what == "FLOPs":
+                return 1 - outcome.flops_after / outcome.flops_before
+            return 1 - outcome.params_after / outcome.params_before
+
+
+def _float_type(model: paddle.nn.Layer) -> str:
+    """The type that the first parameter holds, for tensors made from shapes."""
+    kinds = (p.dtype for p in model.parameters() if p.is_floating_point())
+    return str(next(kinds, "float32")).rpartition(".")[2]

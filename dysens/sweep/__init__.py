@@ -1,0 +1,1 @@
+"""Measuring: how much accuracy each group is worth."""

@@ -1,0 +1,123 @@
+"""The sweep: mask one group by one ratio, score the model, write the point down, take the mask off."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import paddle
+
+from dysens.errors import InputError
+from dysens.groups.group import ChannelGroup
+from dysens.groups.roles import Role
+from dysens.live import isolate, preserved
+from dysens.progress import progress
+from dysens.pruning.apply import masked
+from dysens.pruning.plan import plan_for
+from dysens.results.journal import Journal
+from dysens.results.points import Point, ratio_key
+from dysens.sweep.metrics import metric_of, relative_loss
+
+log = logging.getLogger("dysens.sweep")
+
+DEFAULT_RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep needs to know.
+
+    Attributes:
+        model: The live layer; it is left as found.
+        roles: Its layers with weights.
+        groups: What to sweep.
+        scores: The score of every unit of a group, by the group's name.
+        ratios: The shares of units to remove.
+        evaluate: Scores the live model.
+        baseline: What the whole model scores.
+        higher_is_better: False if the score is an error.
+    """
+
+    model: paddle.nn.Layer
+    roles: Mapping[str, Role]
+    groups: Sequence[ChannelGroup]
+    scores: Mapping[str, np.ndarray]
+    ratios: Sequence[float]
+    evaluate: Callable[[], object]
+    baseline: float
+    higher_is_better: bool = True
+
+    def run(self, journal: Journal | None = None, show_progress: bool = True) -> list[Point]:
+        """Measure every point that the journal lacks; each is on disk before the next begins."""
+        known = (
+            {(point.param, point.ratio): point for point in journal.points()} if journal is not None else {}
+        )
+        wanted = [(group, ratio) for ratio in coarse_first(self.ratios) for group in self.groups]
+        missing = [(group, ratio) for group, ratio in wanted if (group.name, ratio_key(ratio)) not in known]
+        metrics: dict[tuple[str, bytes], float] = {}
+        with preserved(self.model), progress(len(missing), "sweep", show_progress) as display:
+            isolate(self.model)
+            for group, ratio in missing:
+                point = self._measure(group, ratio, metrics)
+                if journal is not None:
+                    journal.append(point)
+                known[point.param, point.ratio] = point
+                display.step(f"{group.path} at {ratio:g}: loss {point.loss:.4f}")
+        return [known[group.name, ratio_key(ratio)] for group in self.groups for ratio in sorted(self.ratios)]
+
+    def _measure(self, group: ChannelGroup, ratio: float, metrics: dict[tuple[str, bytes], float]) -> Point:
+        start = time.perf_counter()
+        units = group.weakest(self.scores[group.name], ratio)
+        key = (group.name, units.tobytes())
+        if key not in metrics:
+            # In a narrow group several ratios remove the same channels: one evaluation serves them all.
+            metrics[key] = self._score(group, units)
+        metric = metrics[key]
+        if not np.isfinite(metric):
+            log.warning("%s at ratio %g scores %s; the point is kept as unscored.", group.name, ratio, metric)
+        loss = relative_loss(self.baseline, metric, self.higher_is_better)
+        return Point(group.name, group.path, ratio, metric, loss, time.perf_counter() - start)
+
+    def _score(self, group: ChannelGroup, units: np.ndarray) -> float:
+        with masked(self.model, plan_for(self.roles, group.removal(units))):
+            return metric_of(self.evaluate())
+
+
+def checked_ratios(ratios: Iterable[float] | None) -> list[float]:
+    """The ratios of a sweep, each at least 0 and under 1."""
+    if ratios is None:
+        return list(DEFAULT_RATIOS)
+    if isinstance(ratios, (int, float)):
+        ratios = [ratios]
+    return [checked_ratio(ratio) for ratio in ratios]
+
+
+def checked_ratio(ratio: object, name: str = "") -> float:
+    """One ratio, at least 0 and under 1."""
+    of = f" of {name}" if name else ""
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float, np.integer, np.floating)):
+        raise InputError(f"ratio{of} must be a number, not {ratio!r}.")
+    if not 0 <= ratio < 1:
+        raise InputError(
+            f"ratio{of} is {ratio:g}; it must be at least 0 and under 1 (the share of channels to remove)."
+        )
+    return float(ratio)
+
+
+def coarse_first(ratios: Sequence[float]) -> list[float]:
+    """The middle first, then the middles of what is left: an interrupted sweep is already a coarse one.
+
+    Example:
+        >>> coarse_first([0.1, 0.2, 0.3, 0.4, 0.5])
+        [0.3, 0.1, 0.4, 0.2, 0.5]
+    """
+    ordered: list[float] = []
+    spans = [sorted(dict.fromkeys(ratios))]
+    while spans:
+        ordered += [span[(len(span) - 1) // 2] for span in spans]
+        halves = [(span[: (len(span) - 1) // 2], span[(len(span) - 1) // 2 + 1 :]) for span in spans]
+        spans = [half for pair in halves for half in pair if half]
+    return ordered

@@ -39,12 +39,17 @@ def storage_of(tensor: paddle.Tensor) -> paddle.Tensor:
     return handle
 
 
+def has_storage(tensor: paddle.Tensor) -> bool:
+    """Whether the tensor holds anything yet; the dropout state of a fresh LSTM does not."""
+    return bool(tensor.get_tensor()._is_initialized())
+
+
 class TensorState:
     """What one tensor holds: its storage and, where asked, its gradient."""
 
     def __init__(self, tensor: paddle.Tensor, gradient: bool = False) -> None:
         self._tensor = tensor
-        self._storage = storage_of(tensor) if tensor._is_initialized() else None
+        self._storage = storage_of(tensor) if has_storage(tensor) else None
         # Unlike storage, a gradient is overwritten in place by whoever sets the next one: only a copy keeps it.
         self._keeps_gradient = gradient
         self._gradient = tensor.grad.clone() if gradient and tensor.grad is not None else None
@@ -160,15 +165,27 @@ def all_tensors(model: paddle.nn.Layer) -> list[paddle.Tensor]:
     return list(seen.values())
 
 
-def isolate(model: paddle.nn.Layer, only_statistics: bool = False) -> None:
-    """Inside `preserved`, let the model work on copies: what foreign code writes in place then spares the original.
+def optimizer_tensors(optimizer: paddle.optimizer.Optimizer) -> list[paddle.Tensor]:
+    """The accumulators and master weights of an optimizer."""
+    slots = [tensor for named in optimizer._accumulators.values() for tensor in named.values()]
+    return [*slots, *optimizer._master_weights.values()]
+
+
+def isolate(
+    model: paddle.nn.Layer,
+    optimizer: paddle.optimizer.Optimizer | None = None,
+    only_statistics: bool = False,
+) -> None:
+    """Inside `preserved`, let the model work on copies: what is written in place from now on spares the original.
 
     Args:
         model: The live layer.
+        optimizer: Its state is copied too.
         only_statistics: Copy only what a forward pass may write to, such as the averages of a batch norm.
     """
-    for tensor in all_tensors(model):
-        if tensor._is_initialized() and (tensor.stop_gradient or not only_statistics):
+    tensors = [t for t in all_tensors(model) if t.stop_gradient or not only_statistics]
+    for tensor in [*tensors, *(optimizer_tensors(optimizer) if optimizer is not None else ())]:
+        if has_storage(tensor):
             swap_storage(tensor, tensor.detach().clone())
 
 

@@ -19,7 +19,7 @@ from dysens.groups.group import ChannelGroup, merge_removals
 from dysens.groups.listing import GroupList, Unprunable, groups_with, matching
 from dysens.groups.roles import roles_of, tensors_by_path
 from dysens.inputs import view_of
-from dysens.live import ModelState, preserved, restore_surely
+from dysens.live import ModelState, isolate, preserved, restore_surely
 from dysens.pruning.apply import cut, history
 from dysens.pruning.budget import Budget, candidate_ratios
 from dysens.pruning.outcome import PruneOutcome
@@ -161,7 +161,7 @@ class DygraphSensitivity:
         if journal is not None:
             baseline = journal.header.baseline
         sweep = Sweep(
-            self._model, self._roles, groups, self._scores(), wanted, score, baseline, higher_is_better
+            self._model, self._roles, groups, self._scores(groups), wanted, score, baseline, higher_is_better
         )
         points = sweep.run(journal, progress)
         return Sensitivities(points, baseline, higher_is_better, source=str(sen_file or ""))
@@ -200,6 +200,9 @@ class DygraphSensitivity:
         plan = self._plan(chosen)
         before = cost_of(self._model, self._views[0])
         with preserved(self._model, self._optimizer, gradients=True) as state:
+            isolate(
+                self._model, self._optimizer
+            )  # training goes on, and must not reach what restore() will need
             cut(self._model, plan, self._optimizer)
             after = cost_of(self._model, self._views[0])
             state.keep()
@@ -238,10 +241,10 @@ class DygraphSensitivity:
 
     # What the methods above share
 
-    def _scores(self) -> dict[str, np.ndarray]:
+    def _scores(self, groups: Iterable[ChannelGroup]) -> dict[str, np.ndarray]:
         """From the weights as they are now: they may have been loaded or trained since this object was made."""
         tensors = tensors_by_path(self._model)
-        return {group.name: unit_scores(group, tensors, self._criterion) for group in self._groups}
+        return {group.name: unit_scores(group, tensors, self._criterion) for group in groups}
 
     def _selected(self, target_vars: Names | None, skip_vars: Names) -> list[ChannelGroup]:
         skipped = groups_with(self._groups, matching(skip_vars, self._known, "skip_vars"))
@@ -281,8 +284,8 @@ class DygraphSensitivity:
         )
 
     def _plan(self, ratios: Mapping[str, float]) -> PrunePlan:
-        scores = self._scores()
         groups = [group for group in self._groups if group.name in ratios]
+        scores = self._scores(groups)
         removal = merge_removals(g.removal(g.weakest(scores[g.name], ratios[g.name])) for g in groups)
         if self._removed:
             # Groups were found on the whole model; what is left of it has other indices.
@@ -307,7 +310,7 @@ class DygraphSensitivity:
             cost_of(self._model, self._views[0]),
             self._roles,
             groups,
-            self._scores(),
+            self._scores(groups),
             tensors_by_path(self._model),
         )
         remaining = budget.flops if what == "FLOPs" else budget.params

@@ -24,10 +24,21 @@ def history(model: paddle.nn.Layer) -> tuple[PrunePlan, ...]:
     return tuple(model.__dict__.get(_HISTORY, ()))
 
 
-def cut(model: paddle.nn.Layer, plan: PrunePlan, optimizer: paddle.optimizer.Optimizer | None = None) -> None:
+def cut(
+    model: paddle.nn.Layer,
+    plan: PrunePlan,
+    optimizer: paddle.optimizer.Optimizer | None = None,
+    gradients: bool = True,
+) -> None:
     """Remove the planned channels in place: weights, gradients, optimizer state, layer attributes.
 
     Every tensor stays the same object under the same name, so whoever holds it (an optimizer, a wrapper) goes on working.
+
+    Args:
+        model: The live layer.
+        plan: What goes.
+        optimizer: Its state loses the same entries.
+        gradients: False for a cut that is undone before anybody looks at gradients.
     """
     tensors = tensors_by_path(model)
     by_tensor: dict[int, tuple[paddle.Tensor, list[TensorCut]]] = {}
@@ -37,7 +48,7 @@ def cut(model: paddle.nn.Layer, plan: PrunePlan, optimizer: paddle.optimizer.Opt
     for tensor, cuts in by_tensor.values():
         if optimizer is not None:
             _cut_optimizer_state(optimizer, tensor, cuts)
-        gradient = tensor.grad
+        gradient = tensor.grad if gradients else None
         shorter = without(tensor, cuts)
         swap_storage(tensor, shorter)
         if gradient is not None:

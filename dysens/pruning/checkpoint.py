@@ -67,7 +67,7 @@ def load_pruned(
         )
     state = _read(Path(f"{path}.pdparams"))
     optimizer_state = _read(Path(f"{path}.pdopt")) if optimizer is not None else None
-    with preserved(model, optimizer) as before:
+    with preserved(model, optimizer, gradients=True) as before:
         for stage in stages:
             _check_fits(model, stage)
             cut(model, stage, optimizer)

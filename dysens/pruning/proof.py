@@ -49,7 +49,7 @@ def trial(
     entries = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side in ("in", "through")}
     exits = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side == "out"}
     with preserved(model):
-        cut(model, plan)
+        cut(model, plan, gradients=False)
         for probe in probes:
             wrong = probe.mismatch(entries, exits)
             if wrong is not None:
@@ -72,7 +72,7 @@ def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -
         with preserved(model):
             before = masked_outputs(model, view, plan)
         with preserved(model):
-            cut(model, plan)
+            cut(model, plan, gradients=False)
             after = outputs(model, view)
         worst = max(
             worst,

@@ -18,7 +18,7 @@ from types import TracebackType
 from filelock import FileLock
 
 from dysens.errors import JournalError
-from dysens.results.files import append_bytes, probe
+from dysens.results.files import append_bytes, probe, write_whole
 from dysens.results.owners import Owner
 from dysens.results.points import Header, Point, under_names
 from dysens.results.reader import JournalReader
@@ -72,8 +72,8 @@ class Journal:
         journal = cls(Path(path), header)
         try:
             journal.path.parent.mkdir(parents=True, exist_ok=True)
+            probe(journal.path)
             with journal._lock:
-                probe(journal.path)
                 journal._start(force)
         except OSError as error:
             raise JournalError(
@@ -221,15 +221,13 @@ class Journal:
     def _take_refuge(self, error: OSError) -> None:
         """Writes what the journal can't take to the temporary folder, as a journal of its own."""
         reason = error.strerror or str(error)
+        if self._refuge is None:
+            name = f"dysens-{self.path.stem}-{os.getpid()}-{time.time_ns()}.jsonl"
+            self._refuge = Path(tempfile.gettempdir(), name)
         try:
-            if self._refuge is None:
-                descriptor, name = tempfile.mkstemp(prefix=f"dysens-{self.path.stem}-", suffix=".jsonl")
-                os.close(descriptor)
-                self._refuge = Path(name)
-                append_bytes(self._refuge, encode(self.header), sync=True)
-            append_bytes(self._refuge, encode(self._unwritten[-1]), sync=True)
-        except OSError as second:
-            where = f"in memory only ({tempfile.gettempdir()}: {second.strerror or second})"
+            write_whole(self._refuge, b"".join(map(encode, [self.header, *self._unwritten])))
+        except JournalError as second:
+            where = f"in memory only ({second})"
         else:
             where = f"in memory and in {self._refuge}"
         count = len(self._unwritten)

@@ -106,9 +106,15 @@ class _Machine:
             if opcode is None:
                 raise InputError(f"it is damaged (byte {code!r} is no opcode)")
             if opcode.name == "STOP":
-                return self._stack.pop()
+                return self._result()
             self._step(opcode)
         raise InputError(f"it has more than {MAX_OPCODES} opcodes")
+
+    def _result(self) -> Any:
+        result = self._stack.pop()
+        if result is _MARK:
+            raise InputError("it is damaged (it ends without a value)")
+        return result
 
     def _step(self, opcode: pickletools.OpcodeInfo) -> None:
         handler = _HANDLERS.get(opcode.name)

@@ -44,6 +44,8 @@ def checked_text(what: str, value: Any) -> str:
     """``value`` if it is a string that a file can hold, else a sentence that says what is wrong with it."""
     if not isinstance(value, str):
         raise InputError(f"{what} must be a string, not {value!r:.80}.")
+    if "\0" in value:
+        raise InputError(f"{what} {value!r:.80} holds a NUL character, which a table can't.")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -14,7 +14,7 @@ import numpy as np
 from dysens.errors import InputError, JournalError, UnsafePickleError
 from dysens.results.files import read_whole, write_whole
 from dysens.results.plain_pickle import STATUS, PickledArray, PickledStatus, load_plain
-from dysens.results.points import Point, checked_number, ratio_key
+from dysens.results.points import Point, checked_number, checked_text, ratio_key
 
 MAX_BYTES = 16 * 2**20
 
@@ -91,7 +91,7 @@ def _name_of(name: Any) -> str:
             raise InputError(f"the name {name!r:.80} is not UTF-8") from error
     if not isinstance(name, str) or not name:
         raise InputError(f"{name!r:.80} is no parameter name")
-    return name
+    return checked_text("The parameter name", name)
 
 
 def _ratio_of(name: Any, ratio: Any) -> float:

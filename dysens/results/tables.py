@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,8 +66,8 @@ def _is_missing(value: Any) -> bool:
 
 
 def csv_of(points: Iterable[Point]) -> bytes:
-    """The table as CSV."""
-    return frame_of(points).to_csv(index=False).encode("utf-8")
+    """The table as CSV; names are always in quotes, since pandas leaves some line breaks bare otherwise."""
+    return frame_of(points).to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC).encode("utf-8")
 
 
 def points_of_csv(data: bytes) -> list[Point]:

@@ -1,0 +1,226 @@
+import json
+import math
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from dysens.errors import JournalError, UnsafePickleError
+from dysens.results.journal import Journal
+from dysens.results.sensitivities import Sensitivities
+from dysens.results.slim_files import (
+    continue_slim_file,
+    is_slim_file,
+    read_slim_file,
+    write_static,
+    write_status,
+)
+
+from .common import PATHS, golden_sensitivities, header, point, run_python
+from .test_plain_pickle import Spy
+
+CURVES = {"conv2d_0.w_0": {0.1: 0.01, 0.3: 0.25}, "conv2d_1.w_0": {0.1: -0.02}}
+
+# Written by Python 2: pickle.dump({"conv2d_0.w_0": {np.float64(0.1): np.float64(0.25)}}, file), protocols 0 and 2.
+PYTHON2_TEXT = (
+    b"(dp0\nS'conv2d_0.w_0'\np1\n(dp2\ncnumpy.core.multiarray\nscalar\np3\n(cnumpy\ndtype\np4\n(S'f8'\np5\n"
+    b"I0\nI1\ntp6\nRp7\n(I3\nS'<'\np8\nNNNI-1\nI-1\nI0\ntp9\nbS'\\x9a\\x99\\x99\\x99\\x99\\x99\\xb9?'\np10\ntp11\nRp12\n"
+    b"g3\n(g7\nS'\\x00\\x00\\x00\\x00\\x00\\x00\\xd0?'\np13\ntp14\nRp15\nss."
+)
+PYTHON2_BINARY = (
+    b"\x80\x02}q\x00U\x0cconv2d_0.w_0q\x01}q\x02cnumpy.core.multiarray\nscalar\nq\x03cnumpy\ndtype\nq\x04U\x02f8q\x05"
+    b"K\x00K\x01\x87q\x06Rq\x07(K\x03U\x01<q\x08NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\tb"
+    b"U\x08\x9a\x99\x99\x99\x99\x99\xb9?q\n\x86q\x0bRq\x0ch\x03h\x07U\x08\x00\x00\x00\x00\x00\x00\xd0?q\r\x86q\x0e"
+    b"Rq\x0fss."
+)
+# The same in a Status, which was an old-style class there.
+PYTHON2_STATUS = (
+    b"(ipaddleslim.dygraph.prune.filter_pruner\nStatus\np0\n(dp1\nS'sensitivies'\np2\n(dp3\nS'conv2d_0.w_0'\np4\n(dp5\n"
+    b"F0.1\nF0.25\nsssS'is_ckp'\np6\nI01\nsS'accumulates'\np7\n(dp8\nsb."
+)
+
+
+def write(path, data):
+    path.write_bytes(data)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "sen.pickle"
+
+
+class TestReading:
+    @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+    def test_the_static_dict(self, file, protocol):
+        noisy = {
+            name: {np.float64(r): np.float64(v) for r, v in curve.items()} for name, curve in CURVES.items()
+        }
+        assert read_slim_file(write(file, pickle.dumps(noisy, protocol))) == CURVES
+
+    @pytest.mark.parametrize("data", [PYTHON2_TEXT, PYTHON2_BINARY, PYTHON2_STATUS])
+    def test_python_2(self, file, data):
+        assert read_slim_file(write(file, data)) == {"conv2d_0.w_0": {0.1: 0.25}}
+        assert Sensitivities.load(file).to_dict() == {"conv2d_0.w_0": {0.1: 0.25}}
+
+    def test_arrays_of_one_element_and_losses_that_are_no_numbers(self, file):
+        data = pickle.dumps({"a": {0.1: np.array([0.5], "float32"), 0.2: math.nan, 0.3: -math.inf}})
+        write(file, data)
+        assert read_slim_file(file)["a"][0.1] == 0.5
+        assert Sensitivities.load(file).to_dict() == {"a": {0.1: 0.5, 0.2: math.inf, 0.3: math.inf}}
+
+    def test_a_loaded_file_knows_no_baseline(self, file):
+        write_static(file, CURVES)
+        assert Sensitivities.load(file).baseline is None
+
+    def test_float_noise_of_numpy_arange(self, file):
+        write(file, pickle.dumps({"a": dict.fromkeys(np.arange(0.1, 1, step=0.1), 0.1)}))
+        assert list(Sensitivities.load(file)["a"]) == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            7,
+            {"a": 1},
+            {"a": {0.1: "x"}},
+            {"a": {"x": 0.1}},
+            {"a": {1.5: 0.1}},
+            {"a": {math.nan: 0.1}},
+            {1: {0.1: 0.1}},
+            {"": {0.1: 0.1}},
+            {b"\xff": {0.1: 0.1}},
+            {"\ud800": {0.1: 0.1}},
+            {"a": {0.1: np.array([1.0, 2.0])}},
+            {"a": {0.1: 10**400}},
+            {"a": {0.1: True}},
+        ],
+    )
+    def test_other_contents_are_refused_in_words(self, file, content):
+        with pytest.raises(JournalError, match=r"sen\.pickle can't be read as a PaddleSlim sensitivity file"):
+            read_slim_file(write(file, pickle.dumps(content)))
+
+    def test_a_command_does_not_run(self, file, tmp_path):
+        trap = tmp_path / "trap"
+        write(file, pickle.dumps(Spy((os.system, (f"touch {trap}",)))))
+        for read in (read_slim_file, Sensitivities.load, continue_slim_file):
+            with pytest.raises(UnsafePickleError, match=r"sen\.pickle .*(posix|nt)\.system.*Nothing was run"):
+                read(file)
+        assert not trap.exists()
+
+    def test_a_huge_file(self, file):
+        with file.open("wb") as handle:
+            handle.write(b"\x80\x04")
+            handle.truncate(2**30)
+        for read in (read_slim_file, Sensitivities.load):
+            with pytest.raises(JournalError, match="larger than"):
+                read(file)
+
+
+class TestWriting:
+    @pytest.mark.parametrize("write_file", [write_status, write_static])
+    def test_there_and_back(self, file, write_file):
+        write_file(file, CURVES)
+        assert is_slim_file(file)
+        assert Sensitivities.load(file).to_dict() == CURVES
+
+    @pytest.mark.parametrize("write_file", [write_status, write_static])
+    def test_sensitivities_can_be_given(self, file, write_file):
+        write_file(file, Sensitivities([point(ratio=0.2), point(ratio=0.5, metric=math.nan)]))
+        assert read_slim_file(file) == {"conv2d_0.w_0": {0.2: 0.1, 0.5: math.inf}}
+
+    def test_many_groups(self, file):
+        curves = {f"conv2d_{n}.w_0": {r / 100: r / 200 for r in range(1, 100)} for n in range(60)}
+        write_status(file, curves)
+        assert read_slim_file(file) == curves
+
+
+def test_is_slim_file(tmp_path):
+    assert not is_slim_file(tmp_path / "nowhere")
+    assert not is_slim_file(tmp_path)
+    path = tmp_path / "sens.jsonl"
+    Journal.open(path, header())
+    assert not is_slim_file(path)
+
+
+def test_a_pickle_is_continued_in_a_journal_beside_it(file):
+    write_status(file, CURVES)
+    before = file.read_bytes()
+    points, beside = continue_slim_file(file, PATHS)
+    assert beside == file.with_name("sen.pickle.jsonl")
+    journal = Journal.open(beside, header())
+    for each in points:
+        journal.append(each)
+    assert not journal.claim("conv2d_0.w_0", 0.3)
+    assert journal.claim("conv2d_0.w_0", 0.5)
+    assert Sensitivities.load(beside).to_dict() == CURVES
+    assert file.read_bytes() == before
+
+
+SLIM_SCRIPT = """
+import zlib, json, sys, numpy as np, paddle
+from pathlib import Path
+from paddleslim.dygraph import L1NormFilterPruner
+from paddleslim.dygraph.prune.filter_pruner import Status
+from paddleslim.prune import get_ratios_by_loss, load_sensitivities, merge_sensitive
+from paddleslim.prune.sensitive import _save_sensitivities
+folder = Path(sys.argv[1])
+ratios = np.arange(0.1, 1, step=0.1)
+result = {}
+
+status = Status(folder / "our_status")
+result["status"] = [status.sensitivies, status.accumulates, status.is_ckp]
+
+static = load_sensitivities(str(folder / "our_static"))
+result["static"] = [all(ratio in static["a"] for ratio in ratios), len(static["a"]), get_ratios_by_loss(static, 0.2)]
+
+net = paddle.nn.Sequential(paddle.nn.Conv2D(3, 10, 3), paddle.nn.Conv2D(10, 4, 3))
+calls, file = [], str(folder / "our_unfinished")
+pruner = L1NormFilterPruner(net, [1, 3, 8, 8], sen_file=file)
+swept = pruner.sensitive(eval_func=lambda: calls.append(1) or 0.5, sen_file=file, skip_vars=[])
+result["sweep"] = [len(calls), sorted(swept["conv2d_0.w_0"].items())[-2:]]
+
+curves = {"conv2d_0.w_0": {round(ratio, 2): np.float64(ratio / 2) for ratio in ratios}}
+status = Status()
+status.sensitivies = curves
+status.save(folder / "their_status")
+_save_sensitivities(curves, folder / "their_static")
+print("RESULT", json.dumps(result))
+"""
+
+
+class TestPaddleSlimItself:
+    """PaddleSlim 2.6.0 writes what we read and reads what we write. In a process of its own: it changes Paddle."""
+
+    curves, _ = golden_sensitivities("tiny_resnet", "l1")
+
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory):
+        pytest.importorskip("paddleslim", reason="PaddleSlim 2.6.0 runs on the paddle26 stack only")
+        return tmp_path_factory.mktemp("slim")
+
+    @pytest.fixture(scope="class")
+    def theirs(self, folder):
+        write_status(folder / "our_status", self.curves)
+        write_static(folder / "our_static", {"a": {n / 10: n / 20 for n in range(1, 10)}})
+        write_status(folder / "our_unfinished", {"conv2d_0.w_0": {n / 10: 0.5 for n in range(1, 9)}})
+        lines = run_python(SLIM_SCRIPT, folder).splitlines()
+        return json.loads(next(line for line in lines if line.startswith("RESULT"))[len("RESULT") :])
+
+    def test_it_loads_our_status(self, theirs):
+        texts = {
+            name: {str(ratio): loss for ratio, loss in curve.items()} for name, curve in self.curves.items()
+        }
+        assert theirs["status"] == [texts, {}, True]
+
+    def test_it_loads_our_static_file_and_knows_its_ratios(self, theirs):
+        assert theirs["static"] == [True, 9, {"a": 0.4}]
+
+    def test_its_sweep_computes_only_what_our_status_lacks(self, theirs, folder):
+        assert theirs["sweep"] == [2, [[0.8, 0.5], [0.9, 0.0]]]  # the baseline and the one missing point
+        assert read_slim_file(folder / "our_unfinished")["conv2d_0.w_0"][0.9] == 0.0
+
+    @pytest.mark.parametrize("name", ["their_status", "their_static"])
+    def test_we_load_what_it_saves(self, theirs, folder, name):
+        expected = {n / 10: pytest.approx(n / 20) for n in range(1, 10)}
+        assert Sensitivities.load(folder / name).to_dict() == {"conv2d_0.w_0": expected}

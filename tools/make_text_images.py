@@ -3,7 +3,7 @@
 
     python tools/make_text_images.py --out output/text_images --scenes 100 --lines 400
 
-writes det_train, det_eval, rec_train and rec_eval, each with its label.txt. The configs in configs/ocr look there.
+writes det_train, det_eval, rec_train and rec_eval, each with a label.txt, where configs/ocr/*.yml look.
 """
 
 from __future__ import annotations
@@ -18,11 +18,17 @@ PARTS = {"train": 1, "eval": 2}  # each part with draws of its own
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("output/text_images"), help="folder (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("output/text_images"), help="folder (default: %(default)s)"
+    )
     parser.add_argument("--scenes", type=int, default=60, help="scenes in each of det_train and det_eval")
     parser.add_argument("--lines", type=int, default=200, help="lines in each of rec_train and rec_eval")
-    parser.add_argument("--size", type=int, nargs=2, default=(320, 320), metavar=("WIDTH", "HEIGHT"), help="of a scene")
+    parser.add_argument(
+        "--size", type=int, nargs=2, default=(320, 320), metavar=("WIDTH", "HEIGHT"), help="of a scene"
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
 

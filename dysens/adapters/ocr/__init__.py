@@ -1,4 +1,4 @@
-"""PaddleOCR: from a config and released weights to a network that dysens can measure, prune and hand back to training.
+"""PaddleOCR: from a config and weights to a network that dysens can measure, prune and hand back to training.
 
 Example:
     >>> task = OcrTask(load_config("configs/ocr/ch_PP-OCRv3_det.yml"))  # doctest: +SKIP

@@ -8,9 +8,26 @@ from typing import Any
 from dysens.adapters.ocr.config import section
 from dysens.errors import InputError, nearest
 
-# PaddleOCR's training loop hands the labels to the networks of these algorithms (`extra_input_models` in its program.py).
+# PaddleOCR's training loop hands the labels to the networks of these algorithms (`extra_input_models` in
+# its program.py).
 LABELS_IN_TRAINING = frozenset(
-    "SRN NRTR SAR SEED SVTR SVTR_LCNet SPIN VisionLAN RobustScanner RFL DRRG SATRN SVTR_HGNet ParseQ CPPD".split()
+    {
+        "CPPD",
+        "DRRG",
+        "NRTR",
+        "ParseQ",
+        "RFL",
+        "RobustScanner",
+        "SAR",
+        "SATRN",
+        "SEED",
+        "SPIN",
+        "SRN",
+        "SVTR",
+        "SVTR_HGNet",
+        "SVTR_LCNet",
+        "VisionLAN",
+    }
 )
 # Of those, the ones whose heads look at the labels in training only: an image is enough to score them.
 LABEL_FREE_HEADS = frozenset({"MultiHead", "CTCHead"})
@@ -22,7 +39,7 @@ def is_distillation(config: Mapping[str, Any]) -> bool:
 
 
 def network_name(config: Mapping[str, Any], wanted: str | None) -> str | None:
-    """Which network of a distillation config to work on: ``wanted``, or else the one that its metric is about.
+    """Which network of a distillation config to work on: ``wanted``, or the one that its metric is about.
 
     Returns:
         The key under ``Architecture.Models``; None for a config with one network only.
@@ -40,7 +57,8 @@ def network_name(config: Mapping[str, Any], wanted: str | None) -> str | None:
     name = wanted or section(config, "Metric").get("key")
     if name not in models:
         raise InputError(
-            f'the distillation config has no sub-model "{name}"{nearest(str(name), models)}; it has: {", ".join(models)}.'
+            f'the distillation config has no sub-model "{name}"{nearest(str(name), models)}; '
+            f"it has: {', '.join(models)}."
         )
     return str(name)
 
@@ -61,7 +79,7 @@ def takes_labels(config: Mapping[str, Any], *, training: bool) -> bool:
 
 
 def fill_out_channels(config: dict[str, Any], post_process: Any) -> None:
-    """Writes the number of classes into the heads (and SAR's padding class into its loss), as PaddleOCR's train.py does."""
+    """Writes the number of classes into heads and losses, as PaddleOCR's train.py does."""
     characters = getattr(post_process, "character", None)
     if characters is None:
         return
@@ -90,7 +108,8 @@ def fill_out_channels(config: dict[str, Any], post_process: Any) -> None:
 def input_shape(config: Mapping[str, Any]) -> tuple[int, int, int]:
     """Channels, height and width of the images that the network is meant for.
 
-    Taken from the transforms of ``Eval``, then ``Global.d2s_train_image_shape``, then the transforms of ``Train``.
+    Taken from the transforms of ``Eval``, then ``Global.d2s_train_image_shape``, then the transforms of
+    ``Train``.
 
     Raises:
         InputError: None of them fixes a size.
@@ -106,8 +125,8 @@ def input_shape(config: Mapping[str, Any]) -> tuple[int, int, int]:
             channels, height, width = ([3, *shape] if len(shape) == 2 else shape)[:3]
             return int(channels), int(height), int(width)
     raise InputError(
-        "the config does not say which image size the network takes: give one of its transforms an image_shape, "
-        "or set Global.d2s_train_image_shape=[3,640,640]."
+        "the config does not say which image size the network takes: give one of its transforms an "
+        "image_shape, or set Global.d2s_train_image_shape=[3,640,640]."
     )
 
 

@@ -39,8 +39,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, An
 
     Args:
         path: A ``.yml`` file in PaddleOCR's shape.
-        overrides: As after ``-o`` of PaddleOCR's tools. Values are YAML; a number in the key picks an entry of a list. The key
-            must exist; ``+Key.sub=value`` adds one that does not.
+        overrides: As after ``-o`` of PaddleOCR's tools. Values are YAML; a number in the key picks an entry
+            of a list. The key must exist; ``+Key.sub=value`` adds one that does not.
 
     Raises:
         InputError: The file cannot be read, or an override does not fit it.
@@ -122,7 +122,7 @@ def _apply(config: dict[str, Any], text: str) -> None:
 
 
 def _existing(here: Any, name: str, text: str, optional: frozenset[str] = frozenset()) -> str | int:
-    """``name`` as the key or index of ``here``, if there is such an entry; ``optional`` names only help the message."""
+    """``name`` as a key or index that ``here`` has; ``optional`` names only help the message."""
     if isinstance(here, list) and name.isdigit() and int(name) < len(here):
         return int(name)
     if isinstance(here, dict) and name in here:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paddle
 
 from dysens.adapters.ocr.config import section
 from dysens.adapters.ocr.ppocr import load_ppocr, logger
@@ -22,7 +23,8 @@ def build_loader(config: Mapping[str, Any], mode: str, place: Any) -> Any:
     """PaddleOCR's loader of ``Train`` or ``Eval``.
 
     Raises:
-        InputError: A label file or the first image that it names is missing, or there is no data for a single batch.
+        InputError: A label file or the first image that it names is missing, or there is no data for a
+            single batch.
     """
     check_data(config, mode)
     seed = config["Global"].get("seed", SEED)
@@ -37,7 +39,7 @@ def build_loader(config: Mapping[str, Any], mode: str, place: Any) -> Any:
 
 
 def check_data(config: Mapping[str, Any], mode: str) -> None:
-    """Looks for the label files and the first image of each; PaddleOCR would go on without, or recurse for ever.
+    """Looks for the label files and the first image of each; PaddleOCR would recurse for ever without.
 
     Raises:
         InputError: One of them is not there.
@@ -48,8 +50,8 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
         path = Path(file)
         if not path.is_file():
             raise InputError(
-                f'the label file "{file}" of {mode}.dataset.label_file_list is not there (looked from "{Path.cwd()}"); '
-                f"set it with -o {mode}.dataset.label_file_list=[...], or make a set with tools/make_text_images.py."
+                f'the label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
+                f"-o {mode}.dataset.label_file_list=[...], or make a set with tools/make_text_images.py."
             )
         with path.open(encoding="utf-8") as lines:
             first = next((line for line in lines if line.strip()), "")
@@ -61,12 +63,26 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
         folder = Path(str(dataset.get("data_dir", ".")))
         if not image.startswith("[") and not (folder / image).is_file():
             raise InputError(
-                f'"{folder / image}", the first image of "{file}", is not there: is {mode}.dataset.data_dir right?'
+                f'"{folder / image}", the first image of "{file}", is not there: '
+                f"is {mode}.dataset.data_dir right?"
             )
 
 
+def first_samples(loader: Any, count: int) -> list[Any]:
+    """The beginning of a loader's first batch, the same at every call: augmentation draws from a fixed seed.
+
+    The dataset is asked directly: the loader's own thread reads ahead, and would draw along with others.
+    """
+    indices = next(iter(loader.batch_sampler))[:count]
+    with _fixed_randomness():
+        samples = [loader.dataset[index] for index in indices]
+    if loader.collate_fn is not None:
+        return list(loader.collate_fn(samples))
+    return [paddle.to_tensor(np.stack(column)) for column in zip(*samples)]
+
+
 @contextmanager
-def fixed_randomness(seed: int = SEED) -> Iterator[None]:
+def _fixed_randomness(seed: int = SEED) -> Iterator[None]:
     """Draws of ``random`` and NumPy inside repeat; those outside go on as if nothing had happened."""
     states = random.getstate(), np.random.get_state()
     random.seed(seed)

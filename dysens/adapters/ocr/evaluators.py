@@ -20,7 +20,7 @@ class DetCounts(NamedTuple):
 
 
 class RecCounts(NamedTuple):
-    """Text lines of a batch: how many there are, how many were read right, and the sum of their edit distances."""
+    """Text lines of a batch: how many, how many of them read right, and the sum of their edit distances."""
 
     lines: int
     correct: int
@@ -28,7 +28,7 @@ class RecCounts(NamedTuple):
 
 
 class OcrEvaluator(Evaluator):
-    """What detection and recognition have in common: data, post-process and a metric, all of them PaddleOCR's.
+    """What detection and recognition have in common: PaddleOCR's data, post-process and metric.
 
     Args:
         name: Goes into the journal.
@@ -89,7 +89,7 @@ class DetEvaluator(OcrEvaluator):
 
 
 class RecEvaluator(OcrEvaluator):
-    """Scores a text recogniser (or the direction classifier) by PaddleOCR's ``RecMetric``: acc or norm_edit_dis."""
+    """Scores a text recogniser, or the direction classifier, by PaddleOCR's ``RecMetric``."""
 
     def measure(self, outputs: Any, batch: Any) -> RecCounts:
         """Lines, correct lines and edit distance of the batch."""
@@ -122,7 +122,7 @@ def evaluator_for(metric: str) -> type[OcrEvaluator]:
     """
     if metric not in EVALUATORS:
         raise InputError(
-            f'the config\'s metric "{metric}" cannot be scored batch by batch; these can: {", ".join(EVALUATORS)}. '
-            "Score the model with a function of your own instead."
+            f'the config\'s metric "{metric}" cannot be scored batch by batch; these can: '
+            f"{', '.join(EVALUATORS)}. Score the model with a function of your own instead."
         )
     return EVALUATORS[metric]

@@ -1,13 +1,12 @@
-"""Reads the weights out of an inference model (``.pdmodel``, ``.pdiparams``, ``.pdiparams.info``) without running it.
+"""Reads the weights out of an inference model without running it.
 
-Paddle 3 can no longer load these files into a dygraph layer, so they are read as what they are: a protobuf program that names the
-variables, the variables themselves one after the other in the order of their names, and a pickle that says which state-dict key each
-variable had.
+Paddle 3 can no longer load these files into a dygraph layer, so they are read as what they are: a protobuf
+program that names the variables, the variables themselves one after the other in the order of their names,
+and a pickle that says which state-dict key each variable had.
 """
 
 from __future__ import annotations
 
-import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dysens.errors import InputError, UnsafePickleError
+from dysens.results.plain_pickle import load_plain
 
 # The numbers of `VarType.Type` in Paddle's framework.proto. They are part of the file format.
 DTYPES: dict[int, type] = {
@@ -31,29 +31,17 @@ DTYPES: dict[int, type] = {
 }
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Builds dicts, lists, numbers and strings, and nothing that would have to be imported."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise UnsafePickleError(f'the pickle asks for "{module}.{name}"')
-
-
 def read_plain_pickle(path: Path) -> Any:
     """Unpickles a file that may hold plain data only.
 
     Raises:
         UnsafePickleError: It asks for a class or a function.
-        InputError: It is no readable pickle.
+        InputError: It is no whole pickle.
     """
     try:
-        with path.open("rb") as file:
-            return _PlainUnpickler(file).load()
-    except UnsafePickleError as error:
-        raise UnsafePickleError(
-            f'"{path}" is not loaded: {error}, and only plain data belongs in it.'
-        ) from None
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
-        raise InputError(f'"{path}" is no readable pickle: {error!r}.') from error
+        return load_plain(path.read_bytes())
+    except (UnsafePickleError, InputError) as error:
+        raise type(error)(f'"{path}" cannot be read: {error}.') from error
 
 
 def read_inference_state(prefix: Path) -> dict[str, npt.NDArray[Any]]:
@@ -71,8 +59,9 @@ def read_inference_state(prefix: Path) -> dict[str, npt.NDArray[Any]]:
     for path in (program, values, info):
         if not path.is_file():
             raise InputError(
-                f'the inference model "{prefix}" has no "{path.name}"; its weights can be taken over only with all of '
-                ".pdmodel, .pdiparams and .pdiparams.info (as exported by Paddle 2.x). Otherwise give the .pdparams."
+                f'the inference model "{prefix}" has no "{path.name}"; its weights can be taken over only '
+                "with .pdmodel, .pdiparams and .pdiparams.info, as Paddle 2 exports them. Otherwise give the "
+                "checkpoint (.pdparams)."
             )
     structured = read_plain_pickle(info)
     state = _read_variables(values, _variable_names(program))
@@ -82,7 +71,7 @@ def read_inference_state(prefix: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _variable_names(path: Path) -> list[str]:
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from paddle.base.proto import framework_pb2
 
     program = framework_pb2.ProgramDesc()
@@ -114,7 +103,7 @@ def _read_variables(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]
 
 
 def _read_tensor(data: bytes, offset: int) -> tuple[npt.NDArray[Any], int]:
-    """One tensor as Paddle's ``save_combine`` writes it: version, level of detail, version, description, values."""
+    """One tensor as Paddle writes it: version, levels of detail, version, description, values."""
     from paddle.base.proto import framework_pb2
 
     _, levels = struct.unpack_from("<IQ", data, offset)

@@ -1,7 +1,7 @@
 """Finds PaddleOCR's training code and brings its builders in, in one place.
 
-PaddleOCR is not a package that one installs: its code lies in a checkout, where ``ppocr`` and ``tools`` are top-level names. The
-same tree is inside one wheel, which serves those who have no checkout.
+PaddleOCR is not a package that one installs: its code lies in a checkout, where ``ppocr`` and ``tools`` are
+top-level names. The same tree is inside one wheel, which serves those who have no checkout.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Ppocr:
 def load_ppocr(home: str | Path | None = None) -> Ppocr:
     """Imports PaddleOCR's code from a checkout, or else from the wheel that carries it.
 
-    Looks at ``home``, then the environment variable ``PADDLEOCR_HOME``, then for an importable ``ppocr``, then for the wheel.
+    Looks at ``home``, then the environment variable ``PADDLEOCR_HOME``, then for an importable ``ppocr``,
+    then for the wheel.
 
     Args:
         home: A PaddleOCR checkout.
@@ -75,7 +76,7 @@ def _find_home(home: str | Path | None) -> Path:
         if not _has_training_code(folder):
             origin = "the given folder" if home else HOME_VARIABLE
             raise InputError(
-                f'{origin} "{named}" is no PaddleOCR checkout: it has no ppocr/modeling and tools/program.py in it.'
+                f'{origin} "{named}" is no PaddleOCR checkout: it lacks ppocr/modeling or tools/program.py.'
             )
         return folder
     candidates = [folder.parent for folder in _package_folders("ppocr")] + _package_folders(CODE_WHEEL)
@@ -99,11 +100,12 @@ def _has_training_code(folder: Path) -> bool:
 
 def _refuse_a_second_home(found: Path) -> None:
     present = sys.modules.get("ppocr")
-    origin = getattr(present, "__file__", None)
-    if origin and Path(origin).resolve().parent.parent != found:
+    file = getattr(present, "__file__", None)
+    origin = Path(file).resolve().parent.parent if file else found
+    if origin != found:
         raise InputError(
-            f'ppocr was already imported from "{Path(origin).resolve().parent.parent}" in this process, so it cannot '
-            f'come from "{found}" too; start a new process for the other one.'
+            f'ppocr was already imported from "{origin}" in this process, so it cannot come from "{found}"; '
+            "start a new process for that."
         )
 
 

@@ -1,4 +1,4 @@
-"""Where weights come from: the released PP-OCR models, and the file that a config's ``pretrained_model`` means."""
+"""Where weights come from: the released PP-OCR models, and the files that a ``pretrained_model`` means."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def find_weights(source: str | Path) -> Path:
     """The file or files that ``source`` means.
 
     Args:
-        source: A ``.pdparams`` file with or without its ending, a ``.pdiparams`` file, a folder with an inference model, or the name
-            of a released model.
+        source: A ``.pdparams`` file with or without its ending, a ``.pdiparams`` file, a folder with an
+            inference model, or the name of a released model.
 
     Returns:
         The ``.pdparams`` file, or the path of an inference model's files without their endings.
@@ -70,8 +70,8 @@ def find_weights(source: str | Path) -> Path:
     else:
         hint = ""
     raise InputError(
-        f'no weights at "{source}"{hint}: it must be a .pdparams file, a folder with inference.pdiparams, or the name '
-        "of a released model."
+        f'no weights at "{source}"{hint}: it must be a .pdparams file, a folder with inference.pdiparams, '
+        "or the name of a released model."
     )
 
 

@@ -13,7 +13,7 @@ import paddle
 
 from dysens.adapters.ocr import architecture
 from dysens.adapters.ocr.config import section
-from dysens.adapters.ocr.data import build_loader, fixed_randomness
+from dysens.adapters.ocr.data import build_loader, first_samples
 from dysens.adapters.ocr.evaluators import OcrEvaluator, evaluator_for
 from dysens.adapters.ocr.ppocr import Ppocr, load_ppocr
 from dysens.adapters.ocr.released import find_weights
@@ -27,9 +27,10 @@ class OcrTask:
     """Everything that a config describes, built by PaddleOCR's own builders.
 
     Args:
-        config: From `load_config`. It is copied; number of classes and absolute dictionary path are filled in.
-        submodel: Which network of a distillation config to measure and prune, such as ``Student``; by default the one that the
-            config's metric is about.
+        config: From `load_config`. It is copied; number of classes and absolute dictionary path are filled
+            in.
+        submodel: Which network of a distillation config to measure and prune, such as ``Student``; by
+            default the one that the config's metric is about.
         home: A PaddleOCR checkout, see `load_ppocr`.
 
     Attributes:
@@ -37,7 +38,8 @@ class OcrTask:
         network: What PaddleOCR trains: the whole distillation model where the config describes one.
         model: The network to measure and prune: ``network`` itself, or the chosen sub-model inside it.
         post_process: PaddleOCR's post-process for the outputs of ``network``.
-        weights: What was loaded from ``Global.checkpoints`` or ``Global.pretrained_model``; None without either.
+        weights: What was loaded from ``Global.checkpoints`` or ``Global.pretrained_model``; None without
+            either.
 
     Raises:
         InputError: The config is incomplete, or the weights do not fit.
@@ -68,7 +70,8 @@ class OcrTask:
     def load(self, source: str | Path) -> LoadedWeights:
         """Loads a checkpoint or an inference model into the network, see `load_weights`.
 
-        With a distillation config, a file of the whole distillation model goes into all networks, any other into the chosen one.
+        With a distillation config, a file of the whole distillation model goes into all networks, any other
+        into the chosen one.
         """
         path = find_weights(source)
         whole = self.submodel is not None and any(
@@ -78,7 +81,7 @@ class OcrTask:
 
     @property
     def main_indicator(self) -> str:
-        """The name of the score: hmean for detection, acc for recognition, unless the config says otherwise."""
+        """The name of the score, such as hmean for detection and acc for recognition."""
         return str(self.new_metric().main_indicator)
 
     @property
@@ -90,9 +93,8 @@ class OcrTask:
 
     @cached_property
     def train_inputs(self) -> tuple[Any, ...]:
-        """Arguments for a forward in training mode, as PaddleOCR's loop calls it: images of ``Train``, and labels if it takes them."""
-        with fixed_randomness():
-            batch = [tensor[:TRAIN_SAMPLES] for tensor in next(iter(self.train_dataloader()))]
+        """Arguments for a forward in training mode, as PaddleOCR's loop gives them: images, maybe labels."""
+        batch = first_samples(self.train_dataloader(), TRAIN_SAMPLES)
         return (batch[0], batch[1:]) if architecture.takes_labels(self.config, training=True) else (batch[0],)
 
     @cached_property
@@ -114,7 +116,7 @@ class OcrTask:
         return self._ppocr.build_metric(_metric_section(self.config))
 
     def new_network_metric(self) -> Any:
-        """An empty metric for the outputs of `network`: another one only where the config is a distillation."""
+        """An empty metric for the outputs of `network`; only a distillation's is another one."""
         return self._ppocr.build_metric(section(self.config, "Metric"))
 
     def eval_dataloader(self) -> Any:
@@ -130,7 +132,7 @@ class OcrTask:
         return self._ppocr.build_loss(deepcopy(section(self.config, "Loss")))
 
     def optimizer(self, steps_per_epoch: int) -> tuple[Any, Any]:
-        """PaddleOCR's optimizer over the parameters that `network` has now, and its learning-rate schedule."""
+        """PaddleOCR's optimizer over the parameters that `network` has now, and its schedule."""
         return self._ppocr.build_optimizer(
             deepcopy(section(self.config, "Optimizer")),
             epochs=section(self.config, "Global")["epoch_num"],
@@ -152,7 +154,8 @@ def _completed(config: Mapping[str, Any], ppocr: Ppocr) -> dict[str, Any]:
         found = [path for path in (Path(dictionary), ppocr.home / dictionary) if path.is_file()]
         if not found:
             raise InputError(
-                f'the dictionary "{dictionary}" (Global.character_dict_path) is neither in "{Path.cwd()}" nor in "{ppocr.home}".'
+                f'the dictionary "{dictionary}" (Global.character_dict_path) is neither in '
+                f'"{Path.cwd()}" nor in "{ppocr.home}".'
             )
         settings["character_dict_path"] = str(found[0])
     return completed

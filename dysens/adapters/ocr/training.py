@@ -13,6 +13,7 @@ from dysens.adapters.ocr.ppocr import load_ppocr, logger
 from dysens.adapters.ocr.task import OcrTask
 from dysens.errors import InputError
 
+NAME_TABLE = "StructuredToParameterName@@"  # where paddle.save keeps them
 NEEDED = (
     "epoch_num",
     "log_smooth_window",
@@ -30,10 +31,12 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
 
     Args:
         task: Its network holds the weights to start from.
-        resume: An earlier checkpoint of the same run, without its ending: the optimizer's state and the epoch go on from there.
+        resume: An earlier checkpoint of the same run, without its ending: the optimizer's state and the
+            epoch go on from there.
 
     Raises:
-        InputError: The config lacks something that training needs, or the checkpoint to resume from is not there.
+        InputError: The config lacks something that training needs, or the checkpoint to resume from is not
+            there.
     """
     settings = section(task.config, "Global")
     missing = [key for key in NEEDED if key not in settings]
@@ -54,22 +57,45 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
         schedule,
         task.post_process,
         task.new_network_metric(),
-        _resumed(resume, optimizer) if resume else {},
+        _resumed(resume, task.network, optimizer) if resume else {},
         logger,
         len(train_loader),
     )
 
 
-def _resumed(resume: str | Path, optimizer: Any) -> dict[str, Any]:
+def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> dict[str, Any]:
     """Restores the optimizer and says where the run was, in the form that PaddleOCR's loop takes."""
     prefix = str(resume).removesuffix(".pdparams")
-    state, progress = Path(f"{prefix}.pdopt"), Path(f"{prefix}.states")
-    for path in (state, progress):
+    paths = [Path(prefix + ending) for ending in (".pdparams", ".pdopt", ".states")]
+    for path in paths:
         if not path.is_file():
             raise InputError(f'training cannot go on from "{resume}": "{path}" is not there.')
-    optimizer.set_state_dict(paddle.load(str(state)))
+    weights, state, progress = paths
+    optimizer.set_state_dict(_renamed(paddle.load(str(state)), _parameter_names(weights), network))
     states = read_plain_pickle(progress)
-    best = dict(states.get("best_model_dict", {}))
-    best["start_epoch"] = states.get("epoch", 0) + 1
-    best["global_step"] = states.get("global_step", 0)
-    return best
+    return {
+        **states.get("best_model_dict", {}),
+        "start_epoch": states.get("epoch", 0) + 1,
+        "global_step": states.get("global_step", 0),
+    }
+
+
+def _parameter_names(weights: Path) -> dict[str, str]:
+    """The automatic name that each parameter had when the file was written, by its path in the network."""
+    names: dict[str, str] = paddle.load(str(weights), keep_name_table=True).get(NAME_TABLE, {})
+    return names
+
+
+def _renamed(state: dict[str, Any], old_names: dict[str, str], network: paddle.nn.Layer) -> dict[str, Any]:
+    """Optimizer state under the names of now: automatic names shift with what else a process has built."""
+    renames = [
+        (f"{old_names[path]}_", f"{parameter.name}_")
+        for path, parameter in network.named_parameters()
+        if path in old_names
+    ]
+    renames.sort(key=lambda pair: len(pair[0]), reverse=True)  # of two names that fit, the longer is meant
+
+    def renamed(key: str) -> str:
+        return next((new + key[len(old) :] for old, new in renames if key.startswith(old)), key)
+
+    return {renamed(key): value for key, value in state.items()}

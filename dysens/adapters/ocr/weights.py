@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import paddle
 from dysens.adapters.ocr.inference_files import read_inference_state
 from dysens.adapters.ocr.released import find_weights
 from dysens.errors import InputError
+from dysens.live import preserved
 
 logger = logging.getLogger("dysens.adapters.ocr")
 
@@ -28,7 +29,8 @@ class LoadedWeights:
     Attributes:
         source: The file, or an inference model's path without endings.
         count: How many tensors were taken over.
-        untouched: Tensors that the file does not have; they belong to layers that run in training only, or never.
+        untouched: Tensors that the file does not have; they belong to layers that run in training only, or
+            never.
         reparameterized: How many multi-branch layers were fused first.
     """
 
@@ -41,8 +43,8 @@ class LoadedWeights:
 def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, ...]) -> LoadedWeights:
     """Loads a checkpoint or an inference model's weights into a PaddleOCR network.
 
-    Inference models of PP-LCNetV3 have its branches fused into one convolution: the network's are fused first where needed. If
-    anything does not fit, the network stays as it was.
+    Inference models of PP-LCNetV3 have its branches fused into one convolution: the network's are fused
+    first where needed. If anything does not fit, the network stays as it was.
 
     Args:
         model: The network, as PaddleOCR builds it from the config.
@@ -50,7 +52,8 @@ def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, 
         inputs: What to call the network with in eval mode, to see which layers need weights.
 
     Raises:
-        InputError: A tensor of the file has no place in the network, another shape, or is missing for a layer that runs.
+        InputError: A tensor of the file has no place in the network, another shape, or is missing for a
+            layer that runs.
     """
     path = find_weights(source)
     state = read_state(path)
@@ -62,10 +65,9 @@ def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, 
     idle = _idle_layers(model, inputs) if untouched else []
     _check_fit(path, state, shapes, [name for name in untouched if not name.startswith(tuple(idle))])
     reparameterized = reparameterize(model) if fused else 0
-    dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
-    model.set_state_dict(
-        {name: paddle.to_tensor(value).astype(dtypes[name]) for name, value in state.items()}
-    )
+    tensors = model.state_dict()
+    for name, value in state.items():
+        tensors[name].set_value(paddle.to_tensor(value).astype(tensors[name].dtype))
     logger.info("%d tensors loaded from %s; %d keep their initial values", len(state), path, len(untouched))
     return LoadedWeights(path, len(state), untouched, reparameterized)
 
@@ -98,7 +100,7 @@ def reparameterize(model: paddle.nn.Layer) -> int:
 
 
 def _with_aliases(model: paddle.nn.Layer, state: State) -> set[str]:
-    """The names in ``state`` and the other names of the same tensors: an LSTM lists each of its weights twice."""
+    """The names in ``state`` and all others of the same tensors: an LSTM lists each weight twice."""
     tensors = model.state_dict()
     held = {id(tensors[name]) for name in state if name in tensors}
     return {*state, *(name for name, tensor in tensors.items() if id(tensor) in held)}
@@ -113,7 +115,7 @@ def _unfused(model: paddle.nn.Layer) -> list[tuple[str, Any]]:
 
 
 def _shapes(model: paddle.nn.Layer, *, fused: bool) -> dict[str, list[int]]:
-    """Name and shape of every tensor of the network; with ``fused``, as they will be once it is re-parameterised."""
+    """Name and shape of every tensor of the network; with ``fused``, as once it is re-parameterised."""
     shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     if not fused:
         return shapes
@@ -145,20 +147,15 @@ def _idle_layers(model: paddle.nn.Layer, inputs: tuple[Any, ...]) -> list[str]:
     """The paths (with a final dot) of the layers that own tensors and do not run in eval mode."""
     owners = {path: layer for path, layer in model.named_sublayers() if layer._parameters or layer._buffers}
     ran: set[str] = set()
-    hooks = [
-        layer.register_forward_pre_hook(lambda _layer, _inputs, path=path: ran.add(path))
-        for path, layer in owners.items()
-    ]
-    modes = [(layer, layer.training) for layer in model.sublayers(include_self=True)]
-    try:
+
+    def note(path: str) -> Callable[..., None]:
+        return lambda *_: ran.add(path)
+
+    with preserved(model), paddle.no_grad():
+        for path, layer in owners.items():
+            layer.register_forward_pre_hook(note(path))
         model.eval()
-        with paddle.no_grad():
-            model(*inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for layer, training in modes:
-            layer.training = training
+        model(*inputs)
     return [f"{path}." for path in owners if path not in ran]
 
 
@@ -175,7 +172,8 @@ def _check_fit(path: Path, state: State, shapes: Mapping[str, list[int]], missin
     if odd:
         more = f" (and {len(odd) - 1} more such)" if len(odd) > 1 else ""
         raise InputError(
-            f'the weights in "{path}" do not fit the config\'s network: {odd[0]}{more}. {_likely_cause(state, shapes)}'
+            f'the weights in "{path}" do not fit the config\'s network: {odd[0]}{more}. '
+            f"{_likely_cause(state, shapes)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the text stands on: surfaces made from random numbers, and photographs where scikit-image is installed."""
+"""What the text stands on: surfaces made of random numbers, and photographs where scikit-image is there."""
 
 from __future__ import annotations
 

@@ -19,7 +19,16 @@ LATIN_FILES = (
     "STIXGeneralBol.ttf",
 )
 # Parts of the file names of common fonts with simplified Chinese.
-CHINESE_FILES = ("wqy", "notosanscjk", "notoserifcjk", "sourcehan", "droidsansfallback", "simhei", "msyh", "pingfang")
+CHINESE_FILES = (
+    "wqy",
+    "notosanscjk",
+    "notoserifcjk",
+    "sourcehan",
+    "droidsansfallback",
+    "simhei",
+    "msyh",
+    "pingfang",
+)
 
 
 @dataclass(frozen=True)
@@ -34,5 +43,9 @@ def find_fonts() -> Fonts:
     """matplotlib's own fonts, and the Chinese fonts installed on this machine."""
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     installed = sorted(Path(file) for file in font_manager.findSystemFonts())
-    chinese = [path for path in installed if any(part in path.name.lower().replace("-", "") for part in CHINESE_FILES)]
+    chinese = [
+        path
+        for path in installed
+        if any(part in path.name.lower().replace("-", "") for part in CHINESE_FILES)
+    ]
     return Fonts(tuple(folder / name for name in LATIN_FILES), tuple(chinese))

@@ -16,7 +16,9 @@ from dysens.adapters.text_images.words import draw_text
 
 GAP = 6  # between the lines of a scene, in pixels
 PLACING_ATTEMPTS = 25
-SURROUNDINGS = 320  # a line is cut out of a picture at least this large: a whole photograph behind one word is unreadable
+SURROUNDINGS = (
+    320  # a line is cut out of a picture this large: a whole photograph behind one word is too busy
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,9 @@ class TextBox:
     corners: tuple[tuple[float, float], ...]
 
 
-def draw_scene(rng: np.random.Generator, fonts: Fonts, width: int, height: int) -> tuple[Image.Image, list[TextBox]]:
+def draw_scene(
+    rng: np.random.Generator, fonts: Fonts, width: int, height: int
+) -> tuple[Image.Image, list[TextBox]]:
     """A picture with three to six lines of text that do not touch, some of them tilted; never without any."""
     image = draw_background(rng, width, height)
     boxes: list[TextBox] = []
@@ -104,11 +108,18 @@ def _paint(rng: np.random.Generator, image: Image.Image, mask: Image.Image, plac
     image.paste(tuple(int(value) for value in colour), place, mask)
 
 
-def _corners(centre: tuple[float, float], size: tuple[int, int], angle: float) -> tuple[tuple[float, float], ...]:
+def _corners(
+    centre: tuple[float, float], size: tuple[int, int], angle: float
+) -> tuple[tuple[float, float], ...]:
     turn = math.radians(-angle)  # the y axis points down
     cos, sin = math.cos(turn), math.sin(turn)
     half_width, half_height = size[0] / 2, size[1] / 2
-    offsets = ((-half_width, -half_height), (half_width, -half_height), (half_width, half_height), (-half_width, half_height))
+    offsets = (
+        (-half_width, -half_height),
+        (half_width, -half_height),
+        (half_width, half_height),
+        (-half_width, half_height),
+    )
     return tuple(
         (round(centre[0] + x * cos - y * sin, 1), round(centre[1] + x * sin + y * cos, 1)) for x, y in offsets
     )

@@ -12,10 +12,15 @@ from dysens.adapters.text_images.render import draw_line, draw_scene
 from dysens.errors import InputError
 
 LABEL_FILE = "label.txt"
+MIN_SIZE = 128, 64
 
 
 def write_scenes(
-    folder: str | Path, count: int, seed: int = 0, size: tuple[int, int] = (320, 320), fonts: Fonts | None = None
+    folder: str | Path,
+    count: int,
+    seed: int = 0,
+    size: tuple[int, int] = (320, 320),
+    fonts: Fonts | None = None,
 ) -> Path:
     """Draws pictures with several lines of text, for detection.
 
@@ -31,11 +36,17 @@ def write_scenes(
     Returns:
         The label file: per line a file name, a tab, and the boxes as JSON.
     """
+    if size[0] < MIN_SIZE[0] or size[1] < MIN_SIZE[1]:
+        raise InputError(
+            f"a scene of {size[0]}x{size[1]} is too small for text; take at least {MIN_SIZE[0]}x{MIN_SIZE[1]}."
+        )
     fonts, lines = fonts or find_fonts(), []
     for name, path, rng in _images(Path(folder), count, seed):
         image, boxes = draw_scene(rng, fonts, *size)
         image.save(path)
-        labels = [{"transcription": box.text, "points": [list(corner) for corner in box.corners]} for box in boxes]
+        labels = [
+            {"transcription": box.text, "points": [list(corner) for corner in box.corners]} for box in boxes
+        ]
         lines.append(f"{name}\t{json.dumps(labels, ensure_ascii=False)}\n")
     return _write_labels(Path(folder), lines)
 

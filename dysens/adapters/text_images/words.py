@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-ENGLISH = (
-    "open closed exit entrance street avenue station platform ticket museum library hospital market bakery coffee "
-    "kitchen garden window number price total cash change receipt order table service return discount member "
-    "fresh organic bread butter cheese orange lemon sugar water juice winter summer spring autumn morning evening "
-    "monday friday sunday january march october north south bridge river harbour island mountain valley forest "
-    "speed limit danger warning caution private parking reserved visitors please welcome thank quality original "
-    "product weight volume battery charger model serial version printer keyboard network signal channel filter "
-    "engine pressure voltage current machine factory shipping delivery address customer account invoice payment"
-).split()
-CHINESE = (
-    "欢迎光临 营业时间 请勿吸烟 注意安全 安全出口 人民医院 火车站 公共汽车 停车场 入口 出口 洗手间 图书馆 博物馆 超市 药店 "
-    "中国银行 邮政编码 电话号码 地址 价格 合计 收银员 谢谢惠顾 生产日期 保质期 净含量 产品名称 使用说明 客服热线 北京市 上海市 "
-    "广州 深圳 杭州西湖 长江大桥 春夏秋冬 东南西北 天气预报 高速公路 限速 禁止停车 小心地滑 节约用水 绿色食品 新鲜水果 牛奶 面包 "
-    "咖啡 红茶 快递 订单编号 发票 会员优惠 周年庆典 学习园地 科学技术 电子商务 信息中心"
-).split()
+ENGLISH_WORDS = """
+open closed exit entrance street avenue station platform ticket museum library hospital market bakery
+coffee kitchen garden window number price total cash change receipt order table service return discount
+member fresh organic bread butter cheese orange lemon sugar water juice winter summer spring autumn
+morning evening monday friday sunday january march october north south bridge river harbour island
+mountain valley forest speed limit danger warning caution private parking reserved visitors please
+welcome thank quality original product weight volume battery charger model serial version printer
+keyboard network signal channel filter engine pressure voltage current machine factory shipping
+delivery address customer account invoice payment
+"""
+CHINESE_WORDS = """
+欢迎光临 营业时间 请勿吸烟 注意安全 安全出口 人民医院 火车站 公共汽车 停车场 入口 出口 洗手间 图书馆
+博物馆 超市 药店 中国银行 邮政编码 电话号码 地址 价格 合计 收银员 谢谢惠顾 生产日期 保质期 净含量
+产品名称 使用说明 客服热线 北京市 上海市 广州 深圳 杭州西湖 长江大桥 春夏秋冬 东南西北 天气预报
+高速公路 限速 禁止停车 小心地滑 节约用水 绿色食品 新鲜水果 牛奶 面包 咖啡 红茶 快递 订单编号 发票
+会员优惠 周年庆典 学习园地 科学技术 电子商务 信息中心
+"""
+ENGLISH, CHINESE = ENGLISH_WORDS.split(), CHINESE_WORDS.split()
 CHINESE_SHARE = 0.35
 MAX_LENGTH = 25  # PaddleOCR's usual max_text_length
 

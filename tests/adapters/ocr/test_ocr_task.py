@@ -1,0 +1,213 @@
+"""Configs brought to life: inputs, training mode, distillation, and what goes wrong."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import paddle
+import pytest
+
+from dysens.adapters.ocr import OcrTask, load_ppocr
+from dysens.errors import InputError
+
+SMALL_CROPS = "Train.dataset.transforms.2.EastRandomCropData.size=[96,64]"
+SMALL_BATCH = "Train.loader.batch_size_per_card=2"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("ch_PP-OCRv3_det", [1, 3, 64, 96]),
+        ("ch_PP-OCRv4_det", [1, 3, 64, 96]),
+        ("det_mv3_db", [1, 3, 64, 96]),
+        ("ch_PP-OCRv3_rec", [1, 3, 48, 320]),
+        ("ch_PP-OCRv4_rec", [1, 3, 48, 320]),
+        ("rec_mv3_crnn", [1, 3, 32, 160]),
+    ],
+)
+def test_every_config_runs_and_trains(name, shape, config):
+    """Forward in both modes with the task's own inputs, and a loss that reaches the first layer."""
+    task = OcrTask(config(name, SMALL_BATCH, *([SMALL_CROPS] if "det" in name else [])))
+    assert [list(tensor.shape) for tensor in task.example_inputs] == [shape]
+    task.model.eval()
+    with paddle.no_grad():
+        task.model(*task.example_inputs)
+    task.model.train()
+    batch = next(iter(task.train_dataloader()))
+    arguments = task.train_inputs
+    assert list(arguments[0].shape) == [2, *shape[1:]]
+    assert (len(arguments) == 2) == ("PP-OCR" in name and "rec" in name)
+    loss = task.loss()(task.model(batch[0], *([batch[1:]] if len(arguments) == 2 else [])), batch)["loss"]
+    loss.backward()
+    first = task.model.parameters()[0]
+    assert np.isfinite(float(loss))
+    assert np.abs(first.grad.numpy()).sum() > 0
+    task.model(*arguments)
+
+
+def test_train_inputs_repeat_and_leave_randomness_alone(config):
+    np.random.seed(5)
+    expected = np.random.rand()
+    np.random.seed(5)
+    tasks = [OcrTask(config("det_mv3_db", SMALL_BATCH, SMALL_CROPS)) for _ in range(2)]
+    first, second = (task.train_inputs[0].numpy() for task in tasks)
+    np.testing.assert_array_equal(first, second)
+    assert np.random.rand() == expected
+
+
+def test_config_is_not_changed(config):
+    given = config("ch_PP-OCRv3_rec", "Global.pretrained_model=null")
+    before = copy.deepcopy(given)
+    task = OcrTask(given)
+    assert given == before
+    assert task.weights is None
+    assert task.config["Architecture"]["Head"]["out_channels_list"]["CTCLabelDecode"] == 6625
+
+
+@pytest.fixture
+def distillation(config):
+    """Two small detectors, one teaching the other, in the shape of PaddleOCR's distillation configs."""
+    single = config("det_mv3_db", SMALL_BATCH, SMALL_CROPS)
+    network = single["Architecture"] | {
+        "return_all_feats": False,
+        "Neck": {"name": "DBFPN", "out_channels": 24},
+    }
+    teacher = copy.deepcopy(network) | {"freeze_params": True}
+    student = copy.deepcopy(network)
+    student["Backbone"] = {"name": "MobileNetV3", "scale": 0.35, "model_name": "small"}
+    single["Architecture"] = {
+        "name": "DistillationModel",
+        "algorithm": "Distillation",
+        "model_type": "det",
+        "Models": {"Teacher": teacher, "Student": student},
+    }
+    single["PostProcess"] |= {
+        "name": "DistillationDBPostProcess",
+        "model_name": ["Student", "Teacher"],
+        "box_thresh": 0.1,
+    }
+    single["PostProcess"] |= {"thresh": 0.1}
+    single["Metric"] = {
+        "name": "DistillationMetric",
+        "base_metric_name": "DetMetric",
+        "main_indicator": "hmean",
+        "key": "Student",
+    }
+    single["Loss"] = {
+        "name": "CombinedLoss",
+        "loss_config_list": [
+            {
+                "DistillationDBLoss": {
+                    "weight": 1.0,
+                    "model_name_list": ["Student"],
+                    "name": "DBLoss",
+                    "balance_loss": True,
+                    "main_loss_type": "DiceLoss",
+                    "alpha": 5,
+                    "beta": 10,
+                    "ohem_ratio": 3,
+                }
+            }
+        ],
+    }
+    return single
+
+
+def test_sub_model_is_the_live_one_inside(distillation):
+    task = OcrTask(distillation)
+    assert task.submodel == "Student"
+    assert task.model is task.network.Student
+    assert (
+        OcrTask(distillation, submodel="Teacher").model.backbone.out_channels
+        != task.model.backbone.out_channels
+    )
+
+
+def test_sub_model_scores_as_within_the_whole(distillation):
+    """On random weights hmean is 0 everywhere, so the counts of both are compared."""
+    task = OcrTask(distillation)
+    evaluator = task.evaluator
+    task.network.eval()
+    with paddle.no_grad():
+        counts = [
+            evaluator.measure(task.model(*evaluator.arguments(batch)), batch) for batch in evaluator.batches()
+        ]
+    seen = []
+    metric = task.new_network_metric()
+    metric_results = lambda: metric.metrics["Student"].results  # noqa: E731
+
+    class Watching:
+        main_indicator = "hmean"
+
+        def __call__(self, *arguments):
+            metric(*arguments)
+
+        def get_metric(self):
+            seen.extend(metric_results())
+            return metric.get_metric()
+
+    result = load_ppocr().program.eval(
+        task.network, task.eval_dataloader(), task.post_process, Watching(), "det"
+    )
+    assert result["hmean"] == evaluator.score(counts)
+    assert [(row["gtCare"], row["detCare"], row["detMatched"]) for row in seen] == counts
+    assert sum(count.detected for count in counts) > 0
+
+
+def test_weights_of_the_whole_and_of_the_student(distillation, tmp_path):
+    task = OcrTask(distillation)
+    whole, student = tmp_path / "whole.pdparams", tmp_path / "student.pdparams"
+    paddle.save(task.network.state_dict(), str(whole))
+    paddle.save(task.model.state_dict(), str(student))
+    other = OcrTask(distillation)
+    assert other.load(whole).count == len(task.network.state_dict())
+    assert other.load(student).count == len(task.model.state_dict())
+    np.testing.assert_array_equal(other.model.parameters()[0].numpy(), task.model.parameters()[0].numpy())
+
+
+def test_student_file_in_a_plain_config_is_explained(distillation, config, tmp_path):
+    path = tmp_path / "whole.pdparams"
+    paddle.save(OcrTask(distillation).network.state_dict(), str(path))
+    with pytest.raises(InputError, match="begin with Student, Teacher"):
+        OcrTask(config("det_mv3_db", f"Global.pretrained_model={path}"))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "Eval.dataset.label_file_list=[no/such/label.txt]",
+            r'label file "no/such/label.txt" is not there.*make_text_images',
+        ),
+        ("Eval.dataset.data_dir=no/such/folder", "the first image of.*Eval.dataset.data_dir"),
+        ("Global.use_gpu=true", "Global.use_gpu=false"),
+        ("Global.character_dict_path=no/dict.txt", 'dictionary "no/dict.txt"'),
+        ("Global.pretrained_model=ch_PP-OCRv3_dett", 'did you mean "ch_PP-OCRv3_det"'),
+        ("Architecture=", '"Architecture" of the config is None'),
+    ],
+)
+def test_mistakes_are_sentences(override, message, config):
+    if override == "Global.use_gpu=true" and paddle.is_compiled_with_cuda():
+        pytest.skip("this Paddle has a GPU")
+    with pytest.raises(InputError, match=message):
+        _ = OcrTask(config("det_mv3_db", override)).evaluator
+
+
+def test_a_section_that_is_missing(config):
+    given = config("det_mv3_db")
+    del given["PostProcess"]
+    with pytest.raises(InputError, match='no section "PostProcess"'):
+        OcrTask(given)
+
+
+def test_too_few_images_for_a_batch(config):
+    with pytest.raises(InputError, match="6 images, too few for one batch of 64"):
+        OcrTask(config("det_mv3_db", "Train.loader.batch_size_per_card=64")).train_dataloader()
+
+
+def test_label_file_of_another_kind(config, tmp_path):
+    path = tmp_path / "label.txt"
+    path.write_text("only one column\n")
+    with pytest.raises(InputError, match="does not begin with an image, a tab and its label"):
+        OcrTask(config("det_mv3_db", f"Eval.dataset.label_file_list=[{path}]")).eval_dataloader()

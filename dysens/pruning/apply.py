@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,11 +41,7 @@ def cut(
         gradients: False for a cut that is undone before anybody looks at gradients.
     """
     tensors = tensors_by_path(model)
-    by_tensor: dict[int, tuple[paddle.Tensor, list[TensorCut]]] = {}
-    for item in plan.cuts:
-        tensor = tensors[item.tensor]
-        by_tensor.setdefault(id(tensor), (tensor, []))[1].append(item)
-    for tensor, cuts in by_tensor.values():
+    for tensor, cuts in _by_tensor(plan, tensors):
         if optimizer is not None:
             _cut_optimizer_state(optimizer, tensor, cuts)
         gradient = tensor.grad if gradients else None
@@ -59,6 +55,17 @@ def cut(
             setattr(layers[path], name, value)
     _rebuild_flat_weights(layers[path] for path in plan.attributes)
     model.__dict__[_HISTORY] = (*history(model), plan)
+
+
+def _by_tensor(
+    plan: PrunePlan, tensors: Mapping[str, paddle.Tensor]
+) -> Iterable[tuple[paddle.Tensor, list[TensorCut]]]:
+    """Every tensor with its cuts. A tied weight is in the plan under each of its paths, and is cut once along an axis."""
+    found: dict[int, tuple[paddle.Tensor, dict[int, TensorCut]]] = {}
+    for item in plan.cuts:
+        tensor = tensors[item.tensor]
+        found.setdefault(id(tensor), (tensor, {}))[1].setdefault(item.axis, item)
+    return [(tensor, list(cuts.values())) for tensor, cuts in found.values()]
 
 
 @contextmanager

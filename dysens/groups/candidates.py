@@ -32,22 +32,29 @@ def candidates(wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> Candidat
     """Gather connected layers and split their channels into units."""
     label = wiring.components()
     fixed = {int(label[node]): reason for node, reason in sorted(wiring.fixed.items(), reverse=True)}
-    makers = [port for port in wiring.ports if port.side in ("out", "own")]
+    filters = {port: pieces for port in wiring.ports if (pieces := _filters(port, tensors))}
+    # A scale of shape [1, C, 1, 1] behind a concat must not tie its sources together: it makes no channels.
+    makers = [port for port in wiring.ports if port.side == "out" or port in filters]
     order = {path: position for position, path in enumerate(tensors)}
     groups: list[ChannelGroup] = []
     reasons: dict[str, str] = {}
     for cluster in _clusters(makers, {port: label[wiring.nodes(port)] for port in makers}):
-        scored = sorted(_filters(cluster, tensors), key=lambda pair: order[pair[1].tensor])
+        scored = [(port, piece) for port in cluster for piece in filters.get(port, ())]
+        scored.sort(key=lambda pair: order[pair[1].tensor])
         if not scored:
             continue
-        own = np.unique(np.concatenate([label[wiring.nodes(port)] for port in cluster]))
+        own = np.unique(np.concatenate([label[wiring.nodes(port)] for port, _ in scored]))
         free = np.array([component for component in own if int(component) not in fixed], dtype=int)
-        group = _group(wiring, label, free, scored, tensors)
-        reason = _why_not(group, free, own, fixed)
-        if reason is None:
+        group = _group(wiring, label, free, scored, tensors) if len(free) else None
+        reason = _why_not(group) if group is not None else None
+        if group is not None and reason is None:
             groups.append(group)
-        else:
-            reasons.update({piece.tensor: wiring.reasons.get(port.layer, reason) for port, piece in scored})
+        for port, piece in scored:
+            if group is None or port not in group.units:
+                why = next(fixed[int(node)] for node in label[wiring.nodes(port)])
+                reasons[piece.tensor] = wiring.reasons.get(port.layer, why)
+            elif reason is not None:
+                reasons[piece.tensor] = wiring.reasons.get(port.layer, reason)
     groups.sort(key=lambda group: order[group.path])
     return Candidates(groups, {**_not_makers(wiring, label, fixed, tensors), **reasons})
 
@@ -72,15 +79,17 @@ def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable
     return clusters.values()
 
 
-def _filters(ports: Iterable[Port], tensors: Mapping[str, paddle.Tensor]) -> list[tuple[Port, Slice]]:
-    """The 4-D weights that make the channels of these ports; a scale of shape [1, C, 1, 1] makes none."""
-    found = []
-    for port in ports:
-        for piece in port.slices:
-            tensor = tensors[piece.tensor]
-            if tensor.ndim == 4 and (port.side == "out" or sum(side > 1 for side in tensor.shape) > 1):
-                found.append((port, piece))
-    return found
+def _filters(port: Port, tensors: Mapping[str, paddle.Tensor]) -> tuple[Slice, ...]:
+    """The 4-D weights that make the channels of a port; a scale of shape [1, C, 1, 1] makes none."""
+    if port.side not in ("out", "own"):
+        return ()
+    own = port.side == "own"
+    return tuple(
+        piece
+        for piece in port.slices
+        for shape in [tensors[piece.tensor].shape]
+        if len(shape) == 4 and (not own or sum(side > 1 for side in shape) > 1)
+    )
 
 
 def _group(
@@ -94,6 +103,7 @@ def _group(
     unit_of[free] = np.arange(len(free))
     units = {port: unit_of[label[wiring.nodes(port)]] for port in wiring.ports}
     units = {port: unit for port, unit in units.items() if (unit >= 0).any()}
+    scored = [pair for pair in scored if pair[0] in units]
     return ChannelGroup(
         name=tensors[scored[0][1].tensor].name,
         path=scored[0][1].tensor,
@@ -102,7 +112,7 @@ def _group(
         units=units,
         blocks=(np.arange(len(free)),),
         rule=FREE,
-        scored=tuple(pair for pair in scored if pair[0] in units),
+        scored=tuple(scored),
     )
 
 
@@ -117,12 +127,10 @@ def members_of(ports: Iterable[Port], tensors: Mapping[str, paddle.Tensor]) -> t
     return tuple(sorted(pairs, key=lambda pair: (pairs[pair], pair[1])))
 
 
-def _why_not(group: ChannelGroup, free: np.ndarray, own: np.ndarray, fixed: Mapping[int, str]) -> str | None:
-    if len(free) == 0:
-        return next(fixed[int(component)] for component in own)
+def _why_not(group: ChannelGroup) -> str | None:
     if not any(port.side == "in" for port in group.units):
         return f"nothing that dysens can see depends on the channels of layer '{group.scored[0][0].layer}'"
-    if len(free) == 1:
+    if group.size == 1:
         return f"layer '{group.scored[0][0].layer}' has only one channel that could be removed"
     return None
 

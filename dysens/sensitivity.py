@@ -197,7 +197,8 @@ class DygraphSensitivity:
         again = next((name for name in chosen if name in self._removed), None)
         if again is not None:
             raise InputError(f'"{again}" has been cut already; call restore() first to cut it differently.')
-        plan = self._plan(chosen)
+        units = self._units(chosen)
+        plan = self._plan(units)
         before = cost_of(self._model, self._views[0])
         with preserved(self._model, self._optimizer, gradients=True) as state:
             isolate(
@@ -209,10 +210,9 @@ class DygraphSensitivity:
         self._before = self._before or state
         self._removed.update(chosen)
         widths = tuple(
-            (group.name, group.path, group.channels, group.channels_left(ratio))
+            (group.name, group.path, group.channels, group.channels_left(units[group.name]))
             for group in self._groups
-            for ratio in [chosen.get(group.name)]
-            if ratio is not None
+            if group.name in units
         )
         return PruneOutcome(
             before.flops, after.flops, before.params, after.params, plan, widths, after.counted_by_us
@@ -237,7 +237,7 @@ class DygraphSensitivity:
 
     def verify(self, ratios: Mapping[str, float]) -> float:
         """The largest relative difference between the outputs of the masked and of the cut model."""
-        return difference(self._model, self._views, self._plan(self._chosen(ratios)))
+        return difference(self._model, self._views, self._plan(self._units(self._chosen(ratios))))
 
     # What the methods above share
 
@@ -283,10 +283,14 @@ class DygraphSensitivity:
             f'"{name}" names no group of this model{nearest(str(name), names) or "; ds.groups lists them."}'
         )
 
-    def _plan(self, ratios: Mapping[str, float]) -> PrunePlan:
+    def _units(self, ratios: Mapping[str, float]) -> dict[str, np.ndarray]:
+        """The units that go, by group name."""
         groups = [group for group in self._groups if group.name in ratios]
         scores = self._scores(groups)
-        removal = merge_removals(g.removal(g.weakest(scores[g.name], ratios[g.name])) for g in groups)
+        return {group.name: group.weakest(scores[group.name], ratios[group.name]) for group in groups}
+
+    def _plan(self, units: Mapping[str, np.ndarray]) -> PrunePlan:
+        removal = merge_removals(g.removal(units[g.name]) for g in self._groups if g.name in units)
         if self._removed:
             # Groups were found on the whole model; what is left of it has other indices.
             roles = roles_of(self._model)

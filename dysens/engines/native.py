@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import paddle
 
 from dysens.errors import ForwardError
@@ -16,13 +17,10 @@ from dysens.groups.roles import Role, tensors_by_path
 from dysens.groups.wiring import Wiring, wire
 from dysens.inputs import View
 from dysens.live import preserved
-from dysens.pruning.plan import plan_for
-from dysens.pruning.proof import TOLERANCE, difference, outputs, random_removal, trial
+from dysens.pruning.plan import CannotCutError, plan_for
+from dysens.pruning.proof import TOLERANCE, difference, outputs, trial, trial_removals
 
 log = logging.getLogger("dysens.engines.native")
-
-# Different shares of each group go at every trial: two sources that happened to lose the same number would look independent.
-_SEEDS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,10 @@ class _Settlement:
         return sorted(settled, key=lambda group: self._order[group.path]), reasons
 
     def _trial(self, groups: Sequence[ChannelGroup]) -> str | None:
-        for seed in _SEEDS:
-            removal = random_removal(groups, seed)
+        for group in groups:
+            if len(group.weakest(np.zeros(group.size), 0.99)) == 0:
+                return f"layer '{group.layers[0]}' can lose no channel without leaving some layer with none"
+        for removal in trial_removals(groups):
             wrong = trial(self._model, self._wiring.probes, self._wiring.roles, removal)
             if wrong is not None:
                 return wrong
@@ -198,9 +198,11 @@ def _disproved(
     """Cut random shares of all these groups at once on the real weights: None if masked and cut outputs agree."""
     if not groups:
         return None
-    for seed in _SEEDS:
+    for removal in trial_removals(groups):
         try:
-            worst = difference(model, views, plan_for(roles, random_removal(groups, seed)))
+            worst = difference(model, views, plan_for(roles, removal))
+        except CannotCutError as error:
+            return str(error)
         except ForwardError as error:
             return f"the cut model does not run: {error}"
         if worst > TOLERANCE:

@@ -52,21 +52,41 @@ class ChannelGroup:
         """The paths of the weights that lose filters: those that make the channels, and those they pass through."""
         return [piece.tensor for port in self.units if port.side != "in" for piece in port.slices]
 
-    def removable(self, ratio: float) -> int:
-        """How many units a ratio removes: rounded in each block, and never all of them."""
-        return sum(_count(len(block), ratio) for block in self.blocks)
-
-    def channels_left(self, ratio: float) -> int:
-        """How many channels of the group's first weight a ratio leaves."""
-        return self.channels - round(self.removable(ratio) * self.channels / self.size)
+    def channels_left(self, units: np.ndarray) -> int:
+        """How many channels of the group's first weight are left when these units go."""
+        return self.channels - int(np.isin(self.units[self.scored[0][0]], units).sum())
 
     def weakest(self, scores: np.ndarray, ratio: float) -> np.ndarray:
-        """The units that a ratio removes: in each block, those with the lowest scores."""
-        chosen = [
-            block[np.argsort(scores[block], kind="stable")[: _count(len(block), ratio)]]
-            for block in self.blocks
-        ]
-        return np.sort(np.concatenate(chosen))
+        """The units that a ratio removes: in each block, those with the lowest scores; no layer loses its last channel."""
+        queues = [block[np.argsort(scores[block], kind="stable")] for block in self.blocks]
+        counts = [_count(len(block), ratio) for block in self.blocks]
+        units = np.concatenate([queue[:count] for queue, count in zip(queues, counts)])
+        chosen = np.sort(units if self._leaves_some(units) else self._sparing(queues, min(counts)))
+        return np.asarray(chosen, dtype=int)
+
+    def _leaves_some(self, units: np.ndarray) -> bool:
+        gone = np.zeros(self.size, bool)
+        gone[units] = True
+        return not any(gone[unit[unit >= 0]].all() for unit in self.units.values())
+
+    def _sparing(self, queues: list[np.ndarray], count: int) -> list[int]:
+        """Up to so many units from each queue, the same number from all, passing over any layer's last channel."""
+        width = np.stack([np.bincount(u[u >= 0], minlength=self.size) for u in self.units.values()])
+        left = width.sum(axis=1)
+        waiting = [list(queue) for queue in queues]
+        chosen: list[int] = []
+        for _ in range(count):
+            turn: list[int] = []
+            for queue in waiting:
+                spared = (unit for unit in queue if ((left > width[:, unit]) | (width[:, unit] == 0)).all())
+                unit = next(spared, None)
+                if unit is None:
+                    return chosen
+                queue.remove(unit)
+                left = left - width[:, unit]
+                turn.append(int(unit))
+            chosen += turn
+        return chosen
 
     def removal(self, units: Iterable[int] | np.ndarray) -> Removal:
         """The channels of every port that go with these units."""

@@ -15,7 +15,7 @@ SHAPES = ("circle", "square", "triangle")
 Box = tuple[int, int, int, int]
 
 
-def make_shapes(folder: str | Path, count: int, *, seed: int = 0, size: int = 256) -> Path:
+def make_shapes(folder: str | Path, count: int, *, seed: int = 0, size: int = 128) -> Path:
     """Writes ``count`` scenes of ``size`` x ``size`` pixels as a COCO data set; the same seed gives the same scenes.
 
     Example:

@@ -2,7 +2,7 @@
 
 Example:
     >>> from dysens.adapters import det
-    >>> task = det.build_task("configs/det/picodet_lcnet_layout.yml")  # doctest: +SKIP
+    >>> task = det.DetTask(det.load_config("configs/det/picodet_lcnet_layout.yml"))  # doctest: +SKIP
     >>> task.evaluator.name  # doctest: +SKIP
     'COCO bbox mAP on annotations.json, 40 images'
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dysens.adapters.det.evaluator import Detections, DetEvaluator
 from dysens.adapters.det.slim_config import SlimConfig, read_slim_config, write_slim_config
-from dysens.adapters.det.task import DetTask, build_task
+from dysens.adapters.det.task import DetTask
 from dysens.adapters.det.weights import load_weights
 from dysens.adapters.det.workspace import DetConfig, load_config
 
@@ -21,7 +21,6 @@ __all__ = [
     "DetTask",
     "Detections",
     "SlimConfig",
-    "build_task",
     "load_config",
     "load_weights",
     "read_slim_config",

@@ -32,14 +32,11 @@ def create_dataset(config: DetConfig, role: str) -> Any:
     return dataset
 
 
-def create_loader(config: DetConfig, role: str, dataset: Any, batch_size: int, workers: int) -> Any:
-    """Paddle's ``DataLoader`` over ``dataset`` in its order, with the transforms of ``config``'s reader ``role``."""
-    import paddle
-
+def create_loader(config: DetConfig, role: str, dataset: Any, batch_sampler: Any, workers: int) -> Any:
+    """Paddle's ``DataLoader`` over ``dataset`` with the transforms of ``config``'s reader ``role``; config must be installed."""
     reader = import_ppdet("core.workspace").create(role)
-    sampler = paddle.io.BatchSampler(dataset, batch_size=batch_size)
     try:
-        return reader(dataset, workers, sampler).dataloader
+        return reader(dataset, workers, batch_sampler).dataloader
     except (AssertionError, KeyError, ValueError) as error:
         raise InputError(f"The data of {config.path} cannot be read: {error}") from error
 

@@ -42,7 +42,7 @@ class DetEvaluator(Evaluator):
     """COCO mAP (IoU 0.50 to 0.95) or VOC mAP of the config's ``EvalDataset``.
 
     Over all annotated images the score is the one that ppdet's ``COCOMetric`` or ``VOCMetric`` gives. Over a part of the
-    data it is the score of just those images: the others do not count as missed.
+    data it is the score of just those images: the others do not count as missed. A part without any labelled object scores 0.
     """
 
     higher_is_better = True
@@ -59,9 +59,10 @@ class DetEvaluator(Evaluator):
                 # Images have different numbers of labelled boxes, and VOCMetric wants them unpadded.
                 live["EvalReader"]["collate_batch"] = False
             self._dataset = create_dataset(config, "EvalDataset")
-            batch_size, workers = live["EvalReader"]["batch_size"], live.get("worker_num", 0)
-            self._loader = create_loader(config, "EvalReader", self._dataset, batch_size, workers)
-        self._check_classes()
+            sampler = paddle.io.BatchSampler(self._dataset, batch_size=live["EvalReader"]["batch_size"])
+            workers = live.get("worker_num", 0)
+            self._loader = create_loader(config, "EvalReader", self._dataset, sampler, workers)
+        self._check_labels()
         annotations = Path(self._dataset.get_anno()).name
         self.name = f"{self._kind} bbox mAP on {annotations}, {len(self._dataset)} images"
 
@@ -90,13 +91,8 @@ class DetEvaluator(Evaluator):
                 metric.update(each.truth, {"bbox": each.rows, "bbox_num": each.counts})
             metric.accumulate()
             results = metric.get_results()
-        # COCOMetric has no result where nothing at all was detected.
-        score = float(results["bbox"][0]) if "bbox" in results else 0.0
-        if not 0 <= score <= 1:
-            raise InputError(
-                f"None of the images measured has a labelled object in {self._dataset.get_anno()}."
-            )
-        return score
+        # COCOMetric has no result where nothing was detected at all, and -1 where there is nothing to be found.
+        return max(0.0, float(results["bbox"][0])) if "bbox" in results else 0.0
 
     def _metric(self, measurements: Sequence[Detections], folder: Path) -> Any:
         metrics = import_ppdet("metrics")
@@ -131,7 +127,9 @@ class DetEvaluator(Evaluator):
         content: dict[str, Any] = json.loads(Path(self._dataset.get_anno()).read_text(encoding="utf-8"))
         return content
 
-    def _check_classes(self) -> None:
+    def _check_labels(self) -> None:
+        if self._kind == "COCO" and not self._annotations.get("annotations"):
+            raise InputError(f"{self._dataset.get_anno()} labels no object, so there is nothing to score by.")
         # A class index past the labels would end ppdet's metric with a KeyError, and only once such a box is found.
         labelled = len(self._dataset.cname2cid)
         predicted = self._config["num_classes"]

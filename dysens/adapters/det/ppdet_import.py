@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import sys
@@ -28,12 +29,12 @@ def import_ppdet(module: str) -> ModuleType:
     Raises:
         MissingExtraError: ppdet, or something that it needs, is not installed.
     """
-    if "ppdet" not in sys.modules:
-        _first_import()
+    _import_once()
     return import_module(f"ppdet.{module}")
 
 
-def _first_import() -> None:
+@functools.cache
+def _import_once() -> None:
     """ppdet prints what it cannot use (trackers, VisualDL) while it is imported; that goes to the log instead."""
     printed = io.StringIO()
     try:
@@ -47,7 +48,8 @@ def _first_import() -> None:
         raise MissingExtraError(
             f"PaddleDetection cannot be imported ({error}). Install it with: {INSTALL}"
         ) from error
-    logger.debug("Importing ppdet printed: %s", printed.getvalue())
+    if printed.getvalue():
+        logger.debug("Importing ppdet printed: %s", printed.getvalue())
     # ppdet's loggers bound the stream that stood for stdout during the import.
     for name in initialized:
         for handler in logging.getLogger(name).handlers:

@@ -1,10 +1,7 @@
 """PaddleDetection's slim config: which parameters its ``Pruner`` cuts, and by how much.
 
-slim: Pruner
-Pruner:
-  criterion: fpgm
-  pruned_params: [conv2d_27.w_0, conv2d_28.w_0]
-  pruned_ratios: [0.1, 0.2]
+The file has a line ``slim: Pruner`` and a section ``Pruner`` with ``criterion``, and with two lists of the same length:
+``pruned_params`` and ``pruned_ratios``.
 """
 
 from __future__ import annotations
@@ -16,7 +13,12 @@ from typing import Any
 
 import yaml
 
-from dysens.errors import InputError
+from dysens.criteria import CRITERIA
+from dysens.errors import InputError, nearest
+
+# What PaddleDetection calls otherwise than dysens.criteria does.
+_THEIR_NAMES = {"l1": "l1_norm"}
+_OUR_NAMES = {theirs: ours for ours, theirs in _THEIR_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class SlimConfig:
     """What a slim config says.
 
     Attributes:
-        criterion: How filters are ranked; PaddleDetection's own Pruner knows ``fpgm`` and ``l1_norm``.
+        criterion: How filters are ranked, by the name in `dysens.criteria`; the file has PaddleDetection's name. Its own
+            ``Pruner`` knows fpgm and l1 only.
         ratios: Parameter name to the part of its filters that goes, in the file's order.
         pretrain_weights: Where ``tools/train.py`` takes the weights from, where the file says it.
     """
@@ -34,12 +37,11 @@ class SlimConfig:
     pretrain_weights: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.criterion, str) or not self.criterion:
-            raise InputError(
-                f"The criterion of a slim config is a name such as fpgm, not {self.criterion!r}."
-            )
+        if self.criterion not in CRITERIA:
+            hint = nearest(str(self.criterion), CRITERIA) or f"; known are {', '.join(CRITERIA)}"
+            raise InputError(f"A slim config cannot have the criterion {self.criterion!r}{hint}.")
         for name, ratio in self.ratios.items():
-            if not isinstance(ratio, (int, float)) or not 0 <= ratio < 1:
+            if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 <= ratio < 1:
                 raise InputError(
                     f"The ratio of {name} is {ratio!r}; it must be a number from 0 up to, not with, 1."
                 )
@@ -52,7 +54,7 @@ def write_slim_config(path: str | Path, config: SlimConfig) -> None:
     )
     content["slim"] = "Pruner"
     content["Pruner"] = {
-        "criterion": config.criterion,
+        "criterion": _THEIR_NAMES.get(config.criterion, config.criterion),
         "pruned_params": list(config.ratios),
         "pruned_ratios": [float(ratio) for ratio in config.ratios.values()],
         "print_params": False,
@@ -92,6 +94,7 @@ def read_slim_config(path: str | Path) -> SlimConfig:
     repeated = sorted({name for name in params if params.count(name) > 1})
     if repeated:
         raise InputError(f"{path} names {repeated[0]} more than once in Pruner.pruned_params.")
+    criterion = str(section.get("criterion"))
     return SlimConfig(
-        section.get("criterion", ""), dict(zip(params, ratios)), content.get("pretrain_weights")
+        _OUR_NAMES.get(criterion, criterion), dict(zip(params, ratios)), content.get("pretrain_weights")
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,23 +15,48 @@ from dysens.adapters.det.datasets import create_dataset, create_loader, seeded
 from dysens.adapters.det.evaluator import DetEvaluator
 from dysens.adapters.det.ppdet_import import import_ppdet, quiet
 from dysens.adapters.det.weights import load_weights
-from dysens.adapters.det.workspace import DetConfig, load_config
+from dysens.adapters.det.workspace import DetConfig
 from dysens.errors import InputError
 
 
-@dataclass(frozen=True)
 class DetTask:
     """A live detector with what is needed to analyse, prune and train it.
+
+    Args:
+        config: From `load_config`. Its ``weights`` are loaded, see `load_weights`; the override ``"weights=null"`` leaves
+            the network as it is initialised.
+        input_size: See below; None takes what the config evaluates or exports with.
 
     Attributes:
         config: The config that it was built from.
         model: The network, a ``paddle.nn.Layer``.
         input_size: Height and width of the images in `example_inputs` and `train_inputs`.
+
+    Raises:
+        InputError: The config or the weights cannot be used.
+        MissingExtraError: ppdet is not installed.
+
+    Example:
+        >>> task = DetTask(load_config("configs/det/picodet_lcnet_layout.yml"))  # doctest: +SKIP
+        >>> task.input_size  # doctest: +SKIP
+        (800, 608)
     """
 
-    config: DetConfig
-    model: paddle.nn.Layer
-    input_size: tuple[int, int]
+    def __init__(self, config: DetConfig, *, input_size: tuple[int, int] | None = None) -> None:
+        self.config = config
+        self.input_size = input_size or _configured_size(config)
+        _set_device(config)
+        with config.installed() as live:
+            try:
+                self.model: paddle.nn.Layer = import_ppdet("core.workspace").create(live["architecture"])
+            except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+                raise InputError(f"ppdet cannot build the network of {config.path}: {error}") from error
+        if config.get("weights"):
+            self.load(config["weights"])
+
+    def load(self, source: str | Path) -> None:
+        """Loads weights into the network, see `load_weights`."""
+        load_weights(self.model, source, self.example_inputs)
 
     @cached_property
     def evaluator(self) -> DetEvaluator:
@@ -43,7 +66,13 @@ class DetTask:
     @property
     def example_inputs(self) -> dict[str, paddle.Tensor]:
         """What the model is called with in eval mode; the image is noise, the same at every call."""
-        return _example_inputs(self.input_size)
+        height, width = self.input_size
+        image = np.random.default_rng(0).standard_normal((1, 3, height, width))
+        return {
+            "image": paddle.to_tensor(image.astype("float32")),
+            "im_shape": paddle.to_tensor([[float(height), float(width)]]),
+            "scale_factor": paddle.ones([1, 2]),
+        }
 
     @property
     def train_inputs(self) -> dict[str, Any]:
@@ -52,15 +81,11 @@ class DetTask:
         The config's ``TrainReader`` prepares them, except that they are resized to `input_size`.
         """
         with self.config.installed() as live, quiet(), seeded(0):
-            whole = dict(live["TrainReader"])
-            try:
-                _fix_size(live["TrainReader"], self.input_size)
-                dataset = create_dataset(self.config, "TrainDataset")
-                batch = next(
-                    iter(create_loader(self.config, "TrainReader", dataset, batch_size=2, workers=0))
-                )
-            finally:
-                live["TrainReader"].update(whole)
+            _fix_size(live["TrainReader"], self.input_size)
+            dataset = create_dataset(self.config, "TrainDataset")
+            # One batch only: the loader's thread would draw random numbers for the next one in the meantime.
+            loader = create_loader(self.config, "TrainReader", dataset, batch_sampler=[[0, 1]], workers=0)
+            batch = next(iter(loader))
         # The Trainer adds it; assigners that change over time read it.
         batch["epoch_id"] = 0
         return dict(batch)
@@ -84,48 +109,22 @@ class DetTask:
             create_dataset(self.config, f"{mode.capitalize()}Dataset")
             # Where it finds this key, Trainer takes the model as it is instead of building one.
             live["model"] = self.model
+            yield import_ppdet("engine").Trainer(live, mode=mode)
+
+
+def _set_device(config: DetConfig) -> None:
+    for kind in ("gpu", "npu", "xpu", "mlu"):
+        if config.get(f"use_{kind}", False):
             try:
-                yield import_ppdet("engine").Trainer(live, mode=mode)
-            finally:
-                live.pop("model", None)
-
-
-def build_task(
-    path: str | Path, overrides: Iterable[str] = (), *, input_size: tuple[int, int] | None = None
-) -> DetTask:
-    """Builds a detector from a PaddleDetection config and loads the weights that its ``weights`` names.
-
-    Args:
-        path: A checkout's YAML with ``_BASE_``, or a self-contained one.
-        overrides: Settings as ``-o`` takes them, such as ``"weights=best_model.pdparams"``; ``"weights=null"`` leaves
-            the network as it is initialised.
-        input_size: Height and width for `DetTask.example_inputs`; None takes what the config evaluates or exports with.
-
-    Raises:
-        InputError: The config or the weights cannot be used.
-        MissingExtraError: ppdet is not installed.
-    """
-    config = load_config(path, overrides)
-    size = input_size or _configured_size(config)
-    with config.installed() as live:
-        try:
-            model = import_ppdet("core.workspace").create(live["architecture"])
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise InputError(f"ppdet cannot build the network of {config.path}: {error}") from error
-    weights = config.get("weights")
-    if weights:
-        load_weights(model, weights, _example_inputs(size))
-    return DetTask(config, model, size)
-
-
-def _example_inputs(size: tuple[int, int]) -> dict[str, paddle.Tensor]:
-    height, width = size
-    image = np.random.default_rng(0).standard_normal((1, 3, height, width))
-    return {
-        "image": paddle.to_tensor(image.astype("float32")),
-        "im_shape": paddle.to_tensor([[float(height), float(width)]]),
-        "scale_factor": paddle.ones([1, 2]),
-    }
+                # One that the user has chosen, such as gpu:1, stays.
+                paddle.set_device(paddle.get_device() if paddle.get_device().startswith(kind) else kind)
+            except (ValueError, RuntimeError) as error:
+                raise InputError(
+                    f"{config.path} asks for a device that this Paddle does not have ({error}). "
+                    f"Set use_{kind}=false to run on the CPU."
+                ) from error
+            return
+    paddle.set_device("cpu")
 
 
 def _configured_size(config: DetConfig) -> tuple[int, int]:
@@ -143,9 +142,7 @@ def _configured_size(config: DetConfig) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _fix_size(reader: dict[str, Any], size: tuple[int, int]) -> None:
-    for key in ("sample_transforms", "batch_transforms"):
-        reader[key] = copy.deepcopy(reader.get(key) or [])
+def _fix_size(reader: Mapping[str, Any], size: tuple[int, int]) -> None:
     for name, arguments in _transforms(reader):
         if "Resize" in name and "target_size" in arguments:
             arguments["target_size"] = list(size)

@@ -1,12 +1,13 @@
 """ppdet's one global config, held so that two models can live in one process.
 
 `ppdet.core.workspace` keeps every registered class and every setting in a single dict, and building a model reads and
-writes it. A `DetConfig` owns such a dict of its own; `DetConfig.installed` puts it in ppdet's place for as long as ppdet
-needs it, and then puts back what was there.
+writes it. A `DetConfig` is such a dict on its own; `DetConfig.installed` puts a copy of it in ppdet's place for as long as
+ppdet needs it, and then puts back what was there.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -47,22 +48,14 @@ class DetConfig:
 
     @contextmanager
     def installed(self) -> Iterator[Any]:
-        """Makes this the config that ppdet sees, and yields ppdet's live global config.
+        """Puts a copy of this config in the place of ppdet's global config, and yields it.
 
-        What ppdet writes meanwhile stays with this config. Classes that are registered meanwhile stay registered.
+        What ppdet writes into it is gone afterwards. Classes that are registered meanwhile stay registered.
         """
-        live = _workspace().global_config
-        before = dict(live)
-        live.clear()
-        live.update({**_fresh_registry(before), **self.values})
-        try:
+        with _in_place_of_ppdets(_copied(self.values)) as live:
+            for section in _registered(live).values():
+                _write_out_defaults(section)
             yield live
-        finally:
-            now = dict(live)
-            self.values.clear()
-            self.values.update(now)
-            live.clear()
-            live.update({**_fresh_registry(now), **before})
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> DetConfig:
@@ -81,8 +74,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> DetConfig:
     if not path.is_file():
         raise InputError(f"There is no config {path}; give the path of a PaddleDetection YAML file.")
     workspace = _workspace()
-    config = DetConfig(path, {})
-    with config.installed() as live:
+    with _in_place_of_ppdets({}) as live:
         try:
             workspace.load_config(str(path))
         except FileNotFoundError as error:
@@ -95,22 +87,64 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> DetConfig:
             )
         for text in overrides:
             _override(live, text)
-    return config
+        return DetConfig(path, dict(live))
 
 
 def _workspace() -> ModuleType:
     return import_ppdet("core.workspace")
 
 
-def _fresh_registry(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The registered classes without settings: their defaults are in the schema, which is shared and never written."""
+@contextmanager
+def _in_place_of_ppdets(values: Mapping[str, Any]) -> Iterator[Any]:
+    live = _workspace().global_config
+    before = dict(live)
+    live.clear()
+    live.update(_without_settings(before))
+    live.update(values)
+    try:
+        yield live
+    finally:
+        now = dict(live)
+        live.clear()
+        live.update({**_without_settings(now), **before})
+
+
+def _registered(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The registered classes among ``values``: for each, a section with the arguments that it is built with."""
     schema_dict = import_ppdet("core.config.schema").SchemaDict
-    registry = {}
-    for name, section in values.items():
-        if isinstance(section, schema_dict):
-            registry[name] = schema_dict()
-            registry[name].__dict__.update(section.__dict__)
-    return registry
+    return {name: section for name, section in values.items() if isinstance(section, schema_dict)}
+
+
+def _without_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _section_like(section) for name, section in _registered(values).items()}
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    copied = _without_settings(values)
+    for name, value in values.items():
+        if name in copied:
+            copied[name].update(copy.deepcopy(dict(value)))
+        else:
+            copied[name] = copy.deepcopy(value)
+    return copied
+
+
+def _section_like(section: Any) -> Any:
+    """An empty section for the same class; what describes the class is shared."""
+    fresh = type(section)()
+    fresh.__dict__.update(section.__dict__)
+    return fresh
+
+
+def _write_out_defaults(section: Any) -> None:
+    """Sets the arguments whose default is a list or a dict to a copy of it.
+
+    ppdet's classes append to such defaults in their constructors (LCPAN and CSPPAN to ``spatial_scales``), so that a second
+    network in the same process would come out wrong.
+    """
+    for name, argument in section.schema.items():
+        if name not in section and argument.has_default() and isinstance(argument.default, (list, dict, set)):
+            section[name] = copy.deepcopy(argument.default)
 
 
 def _override(live: dict[str, Any], text: str) -> None:

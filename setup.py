@@ -25,7 +25,20 @@ OCR = [
     "pillow",
     "requests",
 ]
-DET = ["scipy", "pycocotools", "terminaltables", "typeguard", "six", "opencv-python-headless<4.12", "onnx"]
+# What paddledet imports; it and rapid-layout are installed from configs/det/requirements-nodeps.txt.
+DET = [
+    "scipy",
+    "scikit-learn",
+    "pycocotools",
+    "terminaltables",
+    "typeguard",
+    "six",
+    "requests",
+    "setuptools<81",  # paddledet imports pkg_resources
+    "opencv-python-headless<4.12",
+    "pillow",
+    "onnx",
+]
 
 setup(
     name="dysens",

@@ -131,10 +131,9 @@ def input_shape(config: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _shape_of_transforms(config: Mapping[str, Any], mode: str) -> list[int] | None:
-    for _, arguments in transforms(config, mode):
-        if "image_shape" in arguments:
-            return list(arguments["image_shape"])
     for name, arguments in transforms(config, mode):
+        if "Resize" in name and "image_shape" in arguments:  # RecConAug has one too, in another order
+            return list(arguments["image_shape"])
         if name == "EastRandomCropData" and "size" in arguments:
             width, height = arguments["size"]  # PaddleOCR reads this one as width, height
             return [height, width]

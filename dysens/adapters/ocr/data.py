@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import paddle
 
 from dysens.adapters.ocr.config import section
 from dysens.adapters.ocr.ppocr import load_ppocr, logger
+from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
 
 SEED = 1024  # the one that PaddleOCR's train.py falls back to
@@ -45,8 +44,7 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
         InputError: One of them is not there.
     """
     dataset = section(config, f"{mode}.dataset")
-    files = dataset.get("label_file_list")
-    for file in [files] if isinstance(files, str) else files or []:
+    for file in label_files(dataset):
         path = Path(file)
         if not path.is_file():
             raise InputError(
@@ -68,27 +66,20 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
             )
 
 
+def label_files(dataset: Mapping[str, Any]) -> list[str]:
+    """The label files of a dataset section; PaddleOCR takes one as a plain string too."""
+    files = dataset.get("label_file_list") or []
+    return [files] if isinstance(files, str) else list(files)
+
+
 def first_samples(loader: Any, count: int) -> list[Any]:
     """The beginning of a loader's first batch, the same at every call: augmentation draws from a fixed seed.
 
     The dataset is asked directly: the loader's own thread reads ahead, and would draw along with others.
     """
     indices = next(iter(loader.batch_sampler))[:count]
-    with _fixed_randomness():
+    with seeded(SEED):
         samples = [loader.dataset[index] for index in indices]
     if loader.collate_fn is not None:
         return list(loader.collate_fn(samples))
     return [paddle.to_tensor(np.stack(column)) for column in zip(*samples)]
-
-
-@contextmanager
-def _fixed_randomness(seed: int = SEED) -> Iterator[None]:
-    """Draws of ``random`` and NumPy inside repeat; those outside go on as if nothing had happened."""
-    states = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])

@@ -13,7 +13,7 @@ import paddle
 
 from dysens.adapters.ocr import architecture
 from dysens.adapters.ocr.config import section
-from dysens.adapters.ocr.data import build_loader, first_samples
+from dysens.adapters.ocr.data import build_loader, first_samples, label_files
 from dysens.adapters.ocr.evaluators import OcrEvaluator, evaluator_for
 from dysens.adapters.ocr.ppocr import Ppocr, load_ppocr
 from dysens.adapters.ocr.released import find_weights
@@ -102,9 +102,8 @@ class OcrTask:
         """Scores `model` on ``Eval`` exactly as PaddleOCR's own ``program.eval`` does."""
         metric = _metric_section(self.config)
         loader = self.eval_dataloader()
-        files = section(self.config, "Eval.dataset").get("label_file_list")
         return evaluator_for(metric["name"])(
-            name=f"{metric['name']}.{self.main_indicator} on {files} ({len(loader.dataset)} images)",
+            name=f"{metric['name']}.{self.main_indicator} on {_set_name(self.config)} ({len(loader.dataset)} images)",
             batches=loader,
             post_process=_model_post_process(self.config, self.submodel, self._ppocr),
             new_metric=self.new_metric,
@@ -181,6 +180,12 @@ def _model_post_process(
     settings["model_name"] = [submodel]
     of_several = ppocr.build_post_process(settings, config["Global"])
     return lambda outputs, batch: of_several({submodel: outputs}, batch[1])[submodel]
+
+
+def _set_name(config: Mapping[str, Any]) -> str:
+    """The label files of ``Eval`` with the folders that they lie in: enough to tell sets apart, wherever they are."""
+    files = label_files(section(config, "Eval.dataset"))
+    return ", ".join("/".join(Path(file).parts[-2:]) for file in files) or "Eval"
 
 
 def _metric_section(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,15 @@ def data(*transforms):
             {"Eval": data({"DetResizeForTest": None}), "Global": {"d2s_train_image_shape": [3, 640, 640]}},
             (3, 640, 640),
         ),
+        (
+            {
+                "Train": data(
+                    {"RecConAug": {"image_shape": [48, 320, 3]}},
+                    {"RecResizeImg": {"image_shape": [3, 48, 320]}},
+                )
+            },
+            (3, 48, 320),
+        ),
         ({"Train": data({"SVTRRecResizeImg": {"image_shape": [3, 64, 256]}})}, (3, 64, 256)),
     ],
 )

@@ -155,6 +155,39 @@ def test_sub_model_scores_as_within_the_whole(distillation):
     assert sum(count.detected for count in counts) > 0
 
 
+def test_recognition_student_scores_as_within_the_whole(config):
+    """Its networks return dicts, and the decoder picks the entry that the config names."""
+    given = config("rec_mv3_crnn")
+    network = given["Architecture"] | {"return_all_feats": True}
+    network["Backbone"] = {"name": "MobileNetV3", "scale": 0.35, "model_name": "small"}
+    given["Architecture"] = {
+        "name": "DistillationModel",
+        "algorithm": "Distillation",
+        "model_type": "rec",
+        "Models": {"Teacher": copy.deepcopy(network), "Student": network},
+    }
+    given["PostProcess"] = {
+        "name": "DistillationCTCLabelDecode",
+        "model_name": ["Student", "Teacher"],
+        "key": "head_out",
+    }
+    given["Metric"] = {
+        "name": "DistillationMetric",
+        "base_metric_name": "RecMetric",
+        "main_indicator": "norm_edit_dis",
+        "key": "Student",
+    }
+    task = OcrTask(given)
+    evaluator = task.evaluator
+    task.network.eval()
+    with paddle.no_grad():
+        counts = [
+            evaluator.measure(task.model(*evaluator.arguments(batch)), batch) for batch in evaluator.batches()
+        ]
+    arguments = task.network, task.eval_dataloader(), task.post_process, task.new_network_metric(), "rec"
+    assert evaluator.score(counts) == load_ppocr().program.eval(*arguments)["norm_edit_dis"]
+
+
 def test_weights_of_the_whole_and_of_the_student(distillation, tmp_path):
     task = OcrTask(distillation)
     whole, student = tmp_path / "whole.pdparams", tmp_path / "student.pdparams"

@@ -40,8 +40,8 @@ def storage_of(tensor: paddle.Tensor) -> paddle.Tensor:
 
 
 def has_storage(tensor: paddle.Tensor) -> bool:
-    """Whether the tensor holds anything yet; the dropout state of a fresh LSTM does not."""
-    return bool(tensor.get_tensor()._is_initialized())
+    """Whether there is memory behind the shape; the dropout state of an LSTM has none until it is trained."""
+    return bool(tensor._is_initialized())
 
 
 class TensorState:
@@ -58,10 +58,12 @@ class TensorState:
         """Give the tensor what it held."""
         if self._storage is not None:
             swap_storage(self._tensor, self._storage)
+        elif has_storage(self._tensor):
+            self._tensor._clear_data()
         if self._gradient is not None:
             self._tensor.grad = self._gradient.clone()
         elif self._keeps_gradient and self._tensor.grad is not None:
-            self._tensor.clear_gradient(set_to_zero=False)
+            self._tensor.clear_gradient(False)  # Paddle overlooks the argument if it is named
 
 
 class LayerState:
@@ -93,6 +95,7 @@ class OptimizerState:
         self._accumulators = {name: dict(slots) for name, slots in optimizer._accumulators.items()}
         self._masters = dict(optimizer._master_weights)
         self._pending = dict(optimizer._accumulators_holder)
+        self._begun = set(_begun(optimizer))
         kept = [
             *self._masters.values(),
             *(t for slots in self._accumulators.values() for t in slots.values()),
@@ -101,17 +104,25 @@ class OptimizerState:
 
     def restore(self) -> None:
         """Give the optimizer the state it had."""
-        for name, slots in self._accumulators.items():
+        for name in self._optimizer._accumulators:
             self._optimizer._accumulators[name].clear()
-            self._optimizer._accumulators[name].update(slots)
+            self._optimizer._accumulators[name].update(self._accumulators.get(name, {}))
         for own, kept in (
             (self._optimizer._master_weights, self._masters),
             (self._optimizer._accumulators_holder, self._pending),
+            (_begun(self._optimizer), self._begun),
         ):
             own.clear()
             own.update(kept)
         for state in self._tensors:
             state.restore()
+
+
+def _begun(optimizer: paddle.optimizer.Optimizer) -> set[str]:
+    """The names of the parameters that an optimizer has made accumulators for; Paddle 2 spells it another way."""
+    names = ("_already_create_accumulator", "_already_create_accumulater")
+    begun: set[str] = next(getattr(optimizer, name) for name in names if hasattr(optimizer, name))
+    return begun
 
 
 class ModelState:

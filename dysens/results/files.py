@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from dysens.errors import JournalError
@@ -81,10 +82,12 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a new file's name survive a power cut; Windows can't open a folder, and needs no such step."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
+    """Makes a new file's name survive a power cut, where the file system can: some network ones refuse it."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    finally:
+        os.close(descriptor)

@@ -88,20 +88,17 @@ class Journal:
         if self._reader.is_empty:
             self._refuse_foreign_file()
         self._reader.report()
-        if found is None and not self._reader.is_empty and not force:
-            raise JournalError(
-                f"The header of the journal {self.path} can't be read, so it is not known what its points "
-                "were measured on. Use force=True to continue it all the same, or another file."
-            )
         differences = found.differences(self.header) if found is not None else []
+        if found is None and not self._reader.is_empty:
+            differences = ["its header can't be read, so it is not known what its points were measured on"]
         if differences and not force:
             raise JournalError(
-                f"The journal {self.path} belongs to another sweep: {'; '.join(differences)}. "
+                f"The journal {self.path} does not belong to this sweep: {'; '.join(differences)}. "
                 "Use another file, or force=True to continue this one all the same."
             )
+        if differences:
+            logger.warning("%s is continued by force although %s.", self.path, "; ".join(differences))
         if found is None or differences:
-            if differences:
-                logger.warning("%s is continued by force although %s.", self.path, "; ".join(differences))
             self._write([self.header])
         else:
             # The baseline of the file stays, so that old and new losses have one base; the names are today's.
@@ -225,7 +222,7 @@ class Journal:
             name = f"dysens-{self.path.stem}-{os.getpid()}-{time.time_ns()}.jsonl"
             self._refuge = Path(tempfile.gettempdir(), name)
         try:
-            write_whole(self._refuge, b"".join(map(encode, [self.header, *self._unwritten])))
+            write_whole(self._refuge, encode(self.header) + b"".join(map(encode, self._unwritten)))
         except JournalError as second:
             where = f"in memory only ({second})"
         else:

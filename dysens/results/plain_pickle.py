@@ -177,11 +177,16 @@ class _Machine:
             raise UnsafePickleError(f"it asks for {module}.{attribute}, which sensitivities never need")
         self._stack.append(_Global(name))
 
-    def _old_instance(self, name: str) -> None:
-        """An instance of a Python 2 class, whose arguments stand above the mark."""
+    def _instance_by_name(self, name: str) -> None:
+        """How Python 2 made an object of a class in text pickles: the arguments stand above the mark."""
         arguments = self._pop_to_mark()
         self._push_global(name)
         self._instance(self._stack.pop(), arguments)
+
+    def _instance_above_mark(self) -> None:
+        """How Python 2 did it in binary pickles: the class stands there too."""
+        kind, *arguments = self._pop_to_mark()
+        self._instance(kind, arguments)
 
     def _instance(self, kind: Any, arguments: Any) -> None:
         if kind != _Global(STATUS) or len(arguments):
@@ -284,7 +289,8 @@ _HANDLERS: dict[str, _Handler] = {
     ),
     "GLOBAL": _Machine._push_global,
     "STACK_GLOBAL": lambda machine, _: machine._push_global(" ".join(map(_text, machine._pop_many(2)))),
-    "INST": lambda machine, name: machine._old_instance(name),
+    "INST": _Machine._instance_by_name,
+    "OBJ": lambda machine, _: machine._instance_above_mark(),
     "NEWOBJ": lambda machine, _: machine._instance(*machine._pop_many(2)),
     "REDUCE": lambda machine, _: machine._reduce(),
     "BUILD": lambda machine, _: machine._build(),

@@ -111,11 +111,12 @@ class TestDamage:
         journal.append(point())
         assert Journal.open(path, header()).points() == [point()]
 
-    def test_points_without_header_need_force(self, path):
+    def test_points_without_header_need_force(self, path, caplog):
         path.write_bytes(b"{garbled\n" + encode(point()))
-        with pytest.raises(JournalError, match=r"header .* can't be read"):
+        with pytest.raises(JournalError, match=r"header can't be read"):
             Journal.open(path, header())
         assert Journal.open(path, header(), force=True).points() == [point()]
+        assert "continued by force although its header can't be read" in caplog.text
         assert Journal.open(path, header()).points() == [point()]
 
     @pytest.mark.parametrize(

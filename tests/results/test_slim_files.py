@@ -18,27 +18,10 @@ from dysens.results.slim_files import (
 )
 
 from .common import PATHS, golden_sensitivities, header, point, run_python
+from .python2_pickles import PYTHON2
 from .test_plain_pickle import Spy
 
 CURVES = {"conv2d_0.w_0": {0.1: 0.01, 0.3: 0.25}, "conv2d_1.w_0": {0.1: -0.02}}
-
-# Written by Python 2: pickle.dump({"conv2d_0.w_0": {np.float64(0.1): np.float64(0.25)}}, file), protocols 0 and 2.
-PYTHON2_TEXT = (
-    b"(dp0\nS'conv2d_0.w_0'\np1\n(dp2\ncnumpy.core.multiarray\nscalar\np3\n(cnumpy\ndtype\np4\n(S'f8'\np5\n"
-    b"I0\nI1\ntp6\nRp7\n(I3\nS'<'\np8\nNNNI-1\nI-1\nI0\ntp9\nbS'\\x9a\\x99\\x99\\x99\\x99\\x99\\xb9?'\np10\ntp11\nRp12\n"
-    b"g3\n(g7\nS'\\x00\\x00\\x00\\x00\\x00\\x00\\xd0?'\np13\ntp14\nRp15\nss."
-)
-PYTHON2_BINARY = (
-    b"\x80\x02}q\x00U\x0cconv2d_0.w_0q\x01}q\x02cnumpy.core.multiarray\nscalar\nq\x03cnumpy\ndtype\nq\x04U\x02f8q\x05"
-    b"K\x00K\x01\x87q\x06Rq\x07(K\x03U\x01<q\x08NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\tb"
-    b"U\x08\x9a\x99\x99\x99\x99\x99\xb9?q\n\x86q\x0bRq\x0ch\x03h\x07U\x08\x00\x00\x00\x00\x00\x00\xd0?q\r\x86q\x0e"
-    b"Rq\x0fss."
-)
-# The same in a Status, which was an old-style class there.
-PYTHON2_STATUS = (
-    b"(ipaddleslim.dygraph.prune.filter_pruner\nStatus\np0\n(dp1\nS'sensitivies'\np2\n(dp3\nS'conv2d_0.w_0'\np4\n(dp5\n"
-    b"F0.1\nF0.25\nsssS'is_ckp'\np6\nI01\nsS'accumulates'\np7\n(dp8\nsb."
-)
 
 
 def write(path, data):
@@ -59,9 +42,9 @@ class TestReading:
         }
         assert read_slim_file(write(file, pickle.dumps(noisy, protocol))) == CURVES
 
-    @pytest.mark.parametrize("data", [PYTHON2_TEXT, PYTHON2_BINARY, PYTHON2_STATUS])
-    def test_python_2(self, file, data):
-        assert read_slim_file(write(file, data)) == {"conv2d_0.w_0": {0.1: 0.25}}
+    @pytest.mark.parametrize("name", sorted(PYTHON2))
+    def test_python_2(self, file, name):
+        assert read_slim_file(write(file, PYTHON2[name])) == {"conv2d_0.w_0": {0.1: 0.25}}
         assert Sensitivities.load(file).to_dict() == {"conv2d_0.w_0": {0.1: 0.25}}
 
     def test_arrays_of_one_element_and_losses_that_are_no_numbers(self, file):

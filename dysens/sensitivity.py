@@ -17,7 +17,7 @@ from dysens.errors import InputError, UnreachableError, nearest
 from dysens.fingerprint import fingerprint
 from dysens.groups.group import ChannelGroup, merge_removals
 from dysens.groups.listing import GroupList, Unprunable, groups_with, matching
-from dysens.groups.roles import roles_of, tensors_by_path
+from dysens.groups.roles import filters_by_path, roles_of, tensors_by_path
 from dysens.inputs import view_of
 from dysens.live import ModelState, isolate, preserved, restore_surely
 from dysens.pruning.apply import cut, history
@@ -81,10 +81,9 @@ class DygraphSensitivity:
         self._views = [view_of(input_shape, _float_type(model))]
         if train_inputs is not None:
             self._views.append(view_of(train_inputs, _float_type(model), training=True))
-        tensors = tensors_by_path(model)
-        if not any(tensor.ndim == 4 for tensor in tensors.values()):
+        self._known = {tensor.name: path for path, tensor in filters_by_path(model).items()}
+        if not self._known:
             raise InputError(f"{type(model).__name__} has no 4-D weight, so there are no filters to prune.")
-        self._known = {tensor.name: path for path, tensor in tensors.items() if tensor.ndim == 4}
         skipped = matching(skip_vars, self._known, "skip_vars")
         analysis = engine_named(engine)(model, self._views)
         left_out = groups_with(analysis.groups, skipped)
@@ -294,8 +293,8 @@ class DygraphSensitivity:
         if self._removed:
             # Groups were found on the whole model; what is left of it has other indices.
             roles = roles_of(self._model)
-            return plan_for(roles, translated(removal, history(self._model)[self._stages :], roles))
-        return plan_for(self._roles, removal)
+            return plan_for(roles, translated(removal, history(self._model)[self._stages :], roles), self._model)
+        return plan_for(self._roles, removal, self._model)
 
     def _ratios_for(
         self, what: str, sens: Sensitivities, target: float, align: int | None

@@ -107,6 +107,8 @@ class _Settlement:
     def settle(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], dict[str, str]]:
         """The groups that work, in parameter order, and for the others why not, by path of their weights."""
         failing = self._failing(groups)
+        if not failing:
+            return groups, {}
         settled = [group for group in groups if group not in failing]
         left = list(failing)
         for rearrange in (self._as_conv_groups, self._in_own_blocks, self._in_common_blocks):
@@ -200,7 +202,7 @@ def _disproved(
         return None
     for removal in trial_removals(groups):
         try:
-            worst = difference(model, views, plan_for(roles, removal))
+            worst = difference(model, views, plan_for(roles, removal, model))
         except CannotCutError as error:
             return str(error)
         except ForwardError as error:

@@ -143,7 +143,7 @@ def _not_makers(
     for path, tensor in tensors.items():
         layer = path.rpartition(".")[0]
         role = wiring.roles.get(layer)
-        if tensor.ndim != 4:
+        if tensor.ndim != 4 or not tensor.persistable:
             continue
         if role is None:
             reasons[path] = (

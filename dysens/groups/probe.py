@@ -1,8 +1,9 @@
 """Run the live layer with stand-ins for its mixers, and watch which channels move.
 
-In a probe every mixer returns a fixed random tensor of the shape that it normally returns, norms return their input, and
-depthwise convolutions have fixed positive weights. Two probes that differ only in some channels of one mixer's answer show, at
-the entry of every layer and at the outputs, which positions depend on those channels: whatever operators lie between.
+In a probe every mixer returns a fixed random tensor of the shape that it normally returns, norms return their input, and a
+depthwise convolution spreads the mean of each channel in a fixed random pattern. Two probes that differ only in some channels
+of one mixer's answer show, at the entry of every layer and at the outputs, which positions depend on those channels: whatever
+operators lie between.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from dysens.inputs import View, leaves, map_leaves
 from dysens.live import TensorState, swap_storage
 
 # Positive, so that no ReLU hides a channel, and small, so that sums of many stay below where ReLU6 and hard sigmoid go flat.
-_LOW, _HIGH = 0.05, 0.45
+_RANGE = (0.05, 0.45)
+# Near one: scales that follow each other must not shrink what moves to nothing, nor offsets pile up.
+_OWN_RANGE = (0.4, 0.9)
 _DROPOUTS = (nn.Dropout, nn.Dropout2D, nn.Dropout3D, nn.AlphaDropout)
 _DROPOUT_FUNCTIONS = ("dropout", "dropout2d", "dropout3d", "alpha_dropout")
 
@@ -53,7 +56,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class _StandIn:
-    """What a mixer answers at one call, and a second draw for the first tensor of that."""
+    """What a layer answers at one call (a depthwise convolution: its pattern), and a second draw for the first tensor."""
 
     entry_shape: list[int]
     answer: Any
@@ -61,31 +64,26 @@ class _StandIn:
 
 
 class Probe:
-    """Probes of one view of a model. Use it inside `dysens.live.preserved`: it changes weights, modes and forwards."""
+    """Probes of one view of a model. Use it inside `dysens.live.preserved`: it changes modes and forwards.
 
-    def __init__(
-        self, model: nn.Layer, view: View, roles: Mapping[str, Role], own: Iterable[paddle.Tensor]
-    ) -> None:
-        """Record one real forward, then one undisturbed probe.
+    Making one records a real forward; `start` runs the undisturbed probe that all others are compared with.
+    """
 
-        Args:
-            model: The live layer.
-            view: How it is run.
-            roles: The layers that are stood in for.
-            own: Trainable parameters that no known layer owns; they get plain positive values.
-        """
+    def __init__(self, model: nn.Layer, view: View, roles: Mapping[str, Role]) -> None:
         self._model = model
-        self._view = view
+        self.view = view
         self._roles = roles
         self._random = np.random.default_rng(0)
         self._stand_ins: dict[Call, _StandIn] = {}
         self._entries: dict[Call, np.ndarray] = {}
+        self._tensors: dict[Call, paddle.Tensor] = {}
         self._further: dict[Call, list[np.ndarray]] = {}
-        for layer in model.sublayers(include_self=True):
-            layer.training = view.training
-        self._record()
-        self._use_plain_weights(own)
+        self._outputs: list[Any] = []
         self.calls: Counter[str] = Counter()
+        self._record()
+
+    def start(self) -> None:
+        """Run the undisturbed probe, with the weights that all others will see (`use_plain_values`)."""
         self._outputs = self._run(self._answer, self._keep)
 
     # The questions that can be asked
@@ -109,7 +107,7 @@ class Probe:
             floating = isinstance(leaf, paddle.Tensor) and leaf.is_floating_point()
             return leaf * 0.75 + 0.1 if floating else leaf
 
-        return self._movement(self._answer, map_leaves(disturbed, self._view.arguments))
+        return self._movement(self._answer, map_leaves(disturbed, self.view.arguments))
 
     def perturb_fixed(self) -> Movement:
         """Move all that comes from mixers whose exit can never be cut."""
@@ -132,7 +130,7 @@ class Probe:
         def answer(visit: Visit) -> Any:
             whole = self._answer(visit)
             kept = exits.get(visit.call[0])
-            if kept is None or visit.role.kind != "mixer":
+            if kept is None:
                 return whole
             return paddle.to_tensor(np.take(_numbers(whole), kept, visit.role.exit_axis)).astype(whole.dtype)
 
@@ -158,7 +156,7 @@ class Probe:
             return wrong[0] if wrong else str(error)
         if not wrong and seen != self.calls:
             elsewhere = sorted((self.calls - seen) or (seen - self.calls))
-            wrong.append(f"the {self._view.name} then takes another way (layer '{elsewhere[0]}')")
+            wrong.append(f"the {self.view.name} then takes another way (layer '{elsewhere[0]}')")
         return wrong[0] if wrong else None
 
     # How a probe runs
@@ -173,10 +171,13 @@ class Probe:
             self._stand_ins[visit.call] = _StandIn(list(visit.entry.shape), drawn, self._draw(first.shape))
             return answer
 
-        self._run(real, lambda visit: None)
+        def count(visit: Visit) -> None:
+            self.calls[visit.call[0]] += 1
+
+        self._run(real, count)
 
     def _draw(self, shape: Any) -> np.ndarray:
-        return self._random.uniform(_LOW, _HIGH, list(shape)).astype("float32")
+        return self._random.uniform(*_RANGE, list(shape)).astype("float32")
 
     def _draw_like(self, leaf: Any) -> Any:
         return (
@@ -189,20 +190,8 @@ class Probe:
         """The values of a parameter with the chosen entries along an axis drawn anew."""
         values = _numbers(tensor).copy()
         where = tuple(chosen if a == axis else slice(None) for a in range(values.ndim))
-        values[where] = self._draw(values[where].shape)
+        values[where] = self._random.uniform(*_OWN_RANGE, values[where].shape)
         return paddle.to_tensor(values).astype(tensor.dtype)
-
-    def _use_plain_weights(self, own: Iterable[paddle.Tensor]) -> None:
-        """Positive weights for whatever still computes, so that a dead channel of a trained model hides nothing."""
-        for role in self._roles.values():
-            if role.kind == "passing" and not role.is_norm:
-                weight, bias = role.layer.weight, role.layer.bias
-                # The weights of one channel sum to about one: values neither fade nor grow on the way.
-                swap_storage(weight, self._draw_like(weight) * (4.0 / max(1, int(np.prod(weight.shape[2:])))))
-                if bias is not None:
-                    swap_storage(bias, paddle.zeros_like(bias))
-        for tensor in own:
-            swap_storage(tensor, self._draw_like(tensor))
 
     def _movement(self, answer: Callable[[Visit], Any], arguments: tuple[Any, ...] | None = None) -> Movement:
         movement = Movement()
@@ -211,6 +200,8 @@ class Probe:
         def compare(visit: Visit) -> None:
             path = visit.call[0]
             seen[path] += 1
+            if visit.entry is self._tensors.get(visit.call) and not visit.further:
+                return  # straight from a stand-in that was not disturbed
             base, got = self._entries.get(visit.call), _numbers(visit.entry)
             if base is None or base.shape != got.shape:
                 movement.flow = True
@@ -228,8 +219,8 @@ class Probe:
         return movement
 
     def _keep(self, visit: Visit) -> None:
-        self.calls[visit.call[0]] += 1
         self._entries[visit.call] = _numbers(visit.entry)
+        self._tensors[visit.call] = visit.entry
         self._further[visit.call] = visit.further
 
     def _answer(self, visit: Visit) -> Any:
@@ -276,11 +267,13 @@ class Probe:
                 observe(visit)
                 if role.is_norm:
                     return visit.entry
-                return visit.real() if role.kind == "passing" else answer(visit)
+                return answer(visit) if role.kind == "mixer" else _spread(visit, answer(visit))
 
             return forward
 
         paddle.seed(0)
+        for layer in self._model.sublayers(include_self=True):
+            layer.__dict__["training"] = self.view.training
         forwards: dict[nn.Layer, Callable[..., Any]] = {
             r.layer: stand_in_for(r) for r in self._roles.values()
         }
@@ -288,10 +281,27 @@ class Probe:
         forwards.update({layer: (lambda x: x) for layer in dropouts})
         with paddle.no_grad(), _patched(forwards), _no_functional_dropout():
             try:
-                outputs = self._model(*(arguments if arguments is not None else self._view.arguments))
+                outputs = self._model(*(arguments if arguments is not None else self.view.arguments))
             except Exception as error:
-                raise ForwardError(f"the {self._view.name} fails with {in_a_sentence(error)}") from error
+                raise ForwardError(f"the {self.view.name} fails with {in_a_sentence(error)}") from error
         return [_numbers(t) if isinstance(t, paddle.Tensor) else t for t in leaves(outputs)]
+
+
+def _spread(visit: Visit, pattern: paddle.Tensor) -> paddle.Tensor:
+    """What stands in for a depthwise convolution: each channel's mean, in a pattern of the shape that it returns.
+
+    Every value of a channel moves it, no other channel does, and a dead filter of a trained model hides nothing.
+    """
+    spatial = [a for a in range(1, visit.entry.ndim) if a != visit.role.entry_axis % visit.entry.ndim]
+    return visit.entry.mean(axis=spatial, keepdim=True) * (pattern + 1.0)
+
+
+def use_plain_values(own: Iterable[paddle.Tensor]) -> None:
+    """Positive values for parameters that no known layer owns: a scale that is zero would hide what it scales."""
+    random = np.random.default_rng(0)
+    for tensor in own:
+        drawn = random.uniform(*_OWN_RANGE, list(tensor.shape)).astype("float32")
+        swap_storage(tensor, paddle.to_tensor(drawn).astype(tensor.dtype))
 
 
 @contextmanager

@@ -168,6 +168,15 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def filters_by_path(model: nn.Layer) -> dict[str, paddle.Tensor]:
+    """Every 4-D parameter, once, under its first path."""
+    found: dict[int, str] = {}
+    parameters = {path: t for path, t in tensors_by_path(model).items() if t.ndim == 4 and t.persistable}
+    for path, tensor in parameters.items():
+        found.setdefault(id(tensor), path)
+    return {path: parameters[path] for path in found.values()}
+
+
 def tensors_by_path(model: nn.Layer) -> dict[str, paddle.Tensor]:
     """Every parameter and buffer under the path that `Slice.tensor` uses; a tied tensor appears under each of its paths."""
     found: dict[str, paddle.Tensor] = {}

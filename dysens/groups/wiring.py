@@ -15,7 +15,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from dysens.groups.probe import Movement, Probe
+from dysens.groups.probe import Movement, Probe, use_plain_values
 from dysens.groups.roles import Port, Role, Slice, roles_of, tensors_by_path
 from dysens.inputs import View
 
@@ -89,12 +89,16 @@ class Wiring:
 def wire(model: nn.Layer, views: Iterable[View]) -> Wiring:
     """Probe every view of the model and put together what they show. Runs inside `dysens.live.preserved`."""
     roles = roles_of(model)
-    wiring = Wiring(roles)
     tensors = tensors_by_path(model)
-    for view in views:
-        tracer = _Tracer(model, view, roles, tensors, wiring)
-        tracer.trace()
-        wiring.probes.append(tracer.probe)
+    wiring = Wiring(roles, probes=[Probe(model, view, roles) for view in views])
+    wiring.called.update(*(probe.calls for probe in wiring.probes))
+    # A layer that never runs may still lend its weights to a function: those are then nobody's.
+    running = [role for path, role in roles.items() if path in wiring.called]
+    own = _own(tensors, running)
+    use_plain_values(own.values())
+    for probe in wiring.probes:
+        probe.start()
+        _Tracer(probe, wiring, own).trace()
     _join_tied(wiring, tensors)
     return wiring
 
@@ -102,49 +106,39 @@ def wire(model: nn.Layer, views: Iterable[View]) -> Wiring:
 class _Tracer:
     """Follows the channels of one view."""
 
-    def __init__(
-        self,
-        model: nn.Layer,
-        view: View,
-        roles: Mapping[str, Role],
-        tensors: Mapping[str, paddle.Tensor],
-        wiring: Wiring,
-    ) -> None:
+    def __init__(self, probe: Probe, wiring: Wiring, own: Mapping[str, paddle.Tensor]) -> None:
+        self._probe = probe
         self._wiring = wiring
-        self._view = view
-        probe = Probe(model, view, roles, _own(tensors, roles.values()).values())
-        # A layer that never runs may still lend its weights to a function: those are then nobody's.
-        self._roles = {path: role for path, role in roles.items() if probe.calls[path]}
-        self._own = _own(tensors, self._roles.values())
-        if len(self._roles) < len(roles):
-            probe = Probe(model, view, self._roles, self._own.values())
-        self.probe = probe
+        self._own = own
+        self._roles = {path: role for path, role in wiring.roles.items() if probe.calls[path]}
         self._reach: dict[str, Reach] = {}
 
     def trace(self) -> None:
         wiring = self._wiring
-        wiring.called.update(self._roles)
         for role in self._roles.values():
             for port in (role.entry, role.exit):
                 if port is not None:
                     wiring.add(port)
         self._fix_what_cannot_move()
         filters = [role for role in self._roles.values() if _has_filters(role)]
-        for role in filters:
-            self._find_reach(role)
-        for role in self._partners(filters):
-            self._find_reach(role)
-        for path, origin in self._origins().items():
-            self._join(self._roles[path], origin)
+        self._follow(filters)
+        self._follow(self._partners([role for role in filters if role.path not in wiring.reasons]))
         for path in self._reach:
             if path in wiring.reasons:
                 self._fix_reached(path)
         self._follow_own_parameters()
 
+    def _follow(self, sources: list[Role]) -> None:
+        """Find where the channels of these mixers arrive, and join them with what they arrive at."""
+        for role in sources:
+            self._find_reach(role)
+        for path, origin in self._origins([role.path for role in sources]).items():
+            self._join(self._roles[path], origin)
+
     def _fix_what_cannot_move(self) -> None:
         for movement, reason in (
-            (self.probe.perturb_inputs(), "it is joined with the network's own input at layer '{}'"),
-            (self.probe.perturb_fixed(), "it is joined with the output of a recurrent layer at layer '{}'"),
+            (self._probe.perturb_inputs(), "it is joined with the network's own input at layer '{}'"),
+            (self._probe.perturb_fixed(), "it is joined with the output of a recurrent layer at layer '{}'"),
         ):
             for path, moved in movement.positions.items():
                 entry = self._roles[path].entry
@@ -153,7 +147,7 @@ class _Tracer:
 
     def _find_reach(self, role: Role) -> None:
         assert role.exit is not None
-        movement = self.probe.perturb({role.path: np.ones(role.exit.size, bool)})
+        movement = self._probe.perturb({role.path: np.ones(role.exit.size, bool)})
         self._reach[role.path] = {
             p: m for p, m in movement.positions.items() if self._roles[p].entry is not None
         }
@@ -163,12 +157,12 @@ class _Tracer:
 
     def _why_stuck(self, movement: Movement) -> str | None:
         if movement.outputs:
-            where = "output" if not self._view.training else "output in training"
+            where = "output in training" if self._probe.view.training else "output"
             return f"its channels reach the model's {where}"
         if movement.arguments:
             return f"it feeds a further argument of layer '{min(movement.arguments)}', which is not along channels"
         if movement.flow:
-            return f"the {self._view.name} takes another way when its values change"
+            return f"the {self._probe.view.name} takes another way when its values change"
         return None
 
     def _partners(self, filters: list[Role]) -> list[Role]:
@@ -180,16 +174,15 @@ class _Tracer:
         ]
         if not others:
             return []
-        together = self.probe.perturb(
+        together = self._probe.perturb(
             {r.path: np.ones(r.exit.size, bool) for r in others if r.exit is not None}
         )
-        met = {path for role in filters for path in self._meets(self._reach[role.path], together.positions)}
-        if not met:
+        if not any(self._meets(self._reach[role.path], together.positions) for role in filters):
             return []
         partners = []
         for role in others:
             assert role.exit is not None
-            moved = self.probe.perturb({role.path: np.ones(role.exit.size, bool)}).positions
+            moved = self._probe.perturb({role.path: np.ones(role.exit.size, bool)}).positions
             if any(self._meets(self._reach[f.path], moved) for f in filters):
                 partners.append(role)
         return partners
@@ -201,9 +194,9 @@ class _Tracer:
 
     # Which channel it is
 
-    def _origins(self) -> dict[str, Origin]:
-        """For every source that may be cut, the channel that arrives at each position that it reaches."""
-        movable = [path for path, reach in self._reach.items() if path not in self._wiring.reasons and reach]
+    def _origins(self, sources: list[str]) -> dict[str, Origin]:
+        """For each of the sources that may be cut, the channel that arrives at each position that it reaches."""
+        movable = [path for path in sources if path not in self._wiring.reasons and self._reach[path]]
         shared = self._decode(movable)
         unclear = [path for path in movable if self._is_unclear(path, shared)]
         origins = {path: self._masked(path, shared) for path in movable if path not in unclear}
@@ -226,8 +219,8 @@ class _Tracer:
         unclear: dict[str, np.ndarray] = {}
         for bit in range(max(bits, 1)):
             with_bit = {path: (np.arange(size) >> bit & 1).astype(bool) for path, size in sizes.items()}
-            ones = self.probe.perturb({path: mask for path, mask in with_bit.items() if mask.any()}).positions
-            zeros = self.probe.perturb({path: ~mask for path, mask in with_bit.items()}).positions
+            ones = self._probe.perturb({path: mask for path, mask in with_bit.items() if mask.any()}).positions
+            zeros = self._probe.perturb({path: ~mask for path, mask in with_bit.items()}).positions
             for path in {*ones, *zeros}:
                 entry = self._roles[path].entry
                 if entry is None:
@@ -275,15 +268,18 @@ class _Tracer:
 
     def _follow_own_parameters(self) -> None:
         """Scales, offsets and functional weights: join each of their axes that runs along channels."""
-        for name, tensor in self._own.items():
-            if tensor.size > 1 and self._touches_channels(tensor):
+        wide = {name: tensor for name, tensor in self._own.items() if tensor.size > 1}
+        if not wide or not self._moved_by(*wide.values()):
+            return
+        for name, tensor in wide.items():
+            if self._moved_by(tensor):
                 for axis in [a for a, side in enumerate(tensor.shape) if side > 1]:
                     self._follow_axis(name, tensor, axis)
 
-    def _touches_channels(self, tensor: paddle.Tensor) -> bool:
-        everything = self.probe.other_values(tensor, 0, np.ones(tensor.shape[0], bool))
-        moved = self.probe.perturb({}, own=[(tensor, everything)]).positions
-        return any(self._meets(reach, moved) for reach in self._reach.values()) or tensor.ndim == 4
+    def _moved_by(self, *tensors: paddle.Tensor) -> bool:
+        """Whether some channel depends on these parameters."""
+        others = [(t, self._probe.other_values(t, 0, np.ones(t.shape[0], bool))) for t in tensors]
+        return bool(self._probe.perturb({}, own=others).positions)
 
     def _follow_axis(self, name: str, tensor: paddle.Tensor, axis: int) -> None:
         size = int(tensor.shape[axis])
@@ -292,7 +288,7 @@ class _Tracer:
         for bit in range((size - 1).bit_length()):
             mask = (np.arange(size) >> bit & 1).astype(bool)
             ones, zeros = (
-                self.probe.perturb({}, own=[(tensor, self.probe.other_values(tensor, axis, m))])
+                self._probe.perturb({}, own=[(tensor, self._probe.other_values(tensor, axis, m))])
                 for m in (mask, ~mask)
             )
             if ones.outputs or zeros.outputs:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from paddle import nn
 
 from dysens.errors import InputError
 from dysens.groups.group import Removal
 from dysens.groups.roles import Port, Role, Slice
+from dysens.pruning.blocks import block_attributes
 
 
 class CannotCutError(InputError):
@@ -30,7 +32,9 @@ class TensorCut:
     @property
     def kept(self) -> np.ndarray:
         """The entries that remain, in order."""
-        return np.setdiff1d(np.arange(self.size), self.removed)
+        keep = np.ones(self.size, bool)
+        keep[list(self.removed)] = False
+        return np.flatnonzero(keep)
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,13 @@ class PrunePlan:
         return cls(cuts, data["attributes"])
 
 
-def plan_for(roles: Mapping[str, Role], removal: Removal) -> PrunePlan:
+def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None = None) -> PrunePlan:
     """Turn removed channels into a plan.
+
+    Args:
+        roles: The layers with weights, by path.
+        removal: What goes.
+        model: If given, blocks that remember widths are told the new ones; a plan that is only for masking needs none.
 
     Raises:
         CannotCutError: If the groups of a grouped convolution would no longer be equally wide.
@@ -95,7 +104,24 @@ def plan_for(roles: Mapping[str, Role], removal: Removal) -> PrunePlan:
                     cuts[piece.tensor, piece.axis] = cut
         if role is not None:
             attributes.update(_attributes(role, ports, whole))
+    if model is not None:
+        attributes.update(_of_blocks(model, roles, removal, attributes))
     return PrunePlan(tuple(cuts.values()), attributes, tuple(masks.values()))
+
+
+def _of_blocks(
+    model: nn.Layer, roles: Mapping[str, Role], removal: Removal, attributes: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    widths: dict[str, dict[str, tuple[int, int]]] = {"in": {}, "out": {}}
+    for port, gone in removal.items():
+        for side in ("in", "out") if port.side == "through" else (port.side,):
+            widths.setdefault(side, {})[port.layer] = (port.size, port.size - len(gone))
+    groups = {
+        path: (roles[path].layer._groups, values["_groups"])
+        for path, values in attributes.items()
+        if "_groups" in values
+    }
+    return block_attributes(model, roles, widths["in"], widths["out"], groups)
 
 
 def translated(removal: Removal, history: Iterable[PrunePlan], roles: Mapping[str, Role]) -> Removal:

@@ -61,11 +61,11 @@ def trial(
 ) -> str | None:
     """Cut the probed model and look whether each layer gets what was kept; None, or what goes wrong where."""
     try:
-        plan = plan_for(roles, removal)
+        plan = plan_for(roles, removal, model)
     except CannotCutError as error:
         return str(error)
     entries = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side in ("in", "through")}
-    exits = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side == "out"}
+    exits = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side in ("out", "through")}
     with preserved(model):
         cut(model, plan, gradients=False)
         for probe in probes:
@@ -76,7 +76,7 @@ def trial(
 
 
 def _kept(size: int, removed: np.ndarray) -> np.ndarray:
-    return np.setdiff1d(np.arange(size), removed)
+    return np.delete(np.arange(size), removed)
 
 
 def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -> float:

@@ -50,7 +50,10 @@ class DetTask:
             try:
                 self.model: paddle.nn.Layer = import_ppdet("core.workspace").create(live["architecture"])
             except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-                raise InputError(f"ppdet cannot build the network of {config.path}: {error}") from error
+                raise InputError(
+                    f"ppdet cannot build the network of {config.path}: {error}. "
+                    "Is the config from another version of PaddleDetection than the ppdet that is installed?"
+                ) from error
         if config.get("weights"):
             self.load(config["weights"])
 
@@ -128,12 +131,14 @@ def _set_device(config: DetConfig) -> None:
 
 
 def _configured_size(config: DetConfig) -> tuple[int, int]:
+    """The size to export with; without one, the size to evaluate with, padded as the reader pads batches."""
     inputs = config["TestReader"].get("inputs_def") or {}
     found = list(inputs.get("image_shape") or ())[-2:]
-    for name, arguments in _transforms(config["EvalReader"]):
-        if len(found) < 2 and name == "Resize":
-            size = arguments["target_size"]
-            found = [size, size] if isinstance(size, int) else list(size)
+    if not found:
+        transforms = dict(_transforms(config["EvalReader"]))
+        size = transforms.get("Resize", {}).get("target_size", ())
+        stride = transforms.get("PadBatch", {}).get("pad_to_stride", 1)
+        found = [-(-side // stride) * stride for side in ([size, size] if isinstance(size, int) else size)]
     if len(found) != 2 or not all(isinstance(side, int) and side > 0 for side in found):
         raise InputError(
             f"{config.path} does not say how large its images are: give input_size, or set "

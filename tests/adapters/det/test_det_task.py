@@ -50,6 +50,11 @@ def test_without_an_export_shape_the_size_of_the_evaluation_counts(config):
     assert DetTask(config("picodet_s_shapes", "TestReader.inputs_def=null")).input_size == (192, 192)
 
 
+def test_the_size_of_the_evaluation_is_padded_as_its_batches_are(config):
+    overrides = "TestReader.inputs_def=null", "EvalReader.batch_transforms=[PadBatch: {pad_to_stride: 128}]"
+    assert DetTask(config("picodet_s_shapes", *overrides)).input_size == (256, 256)
+
+
 def test_an_unknown_size_is_a_sentence(config):
     unknown = config("picodet_s_shapes", "TestReader.inputs_def.image_shape=[3, -1, -1]")
     with pytest.raises(InputError, match="does not say how large its images are"):

@@ -269,17 +269,20 @@ class _Tracer:
     def _follow_own_parameters(self) -> None:
         """Scales, offsets and functional weights: join each of their axes that runs along channels."""
         wide = {name: tensor for name, tensor in self._own.items() if tensor.size > 1}
-        if not wide or not self._moved_by(*wide.values()):
+        if not wide or not self._concerns_channels(*wide.values()):
             return
         for name, tensor in wide.items():
-            if self._moved_by(tensor):
+            if self._concerns_channels(tensor):
                 for axis in [a for a, side in enumerate(tensor.shape) if side > 1]:
                     self._follow_axis(name, tensor, axis)
 
-    def _moved_by(self, *tensors: paddle.Tensor) -> bool:
-        """Whether some channel depends on these parameters."""
+    def _concerns_channels(self, *tensors: paddle.Tensor) -> bool:
+        """Whether these parameters act on channels that may be cut, or make channels themselves (a 4-D weight)."""
         others = [(t, self._probe.other_values(t, 0, np.ones(t.shape[0], bool))) for t in tensors]
-        return bool(self._probe.perturb({}, own=others).positions)
+        moved = self._probe.perturb({}, own=others).positions
+        movable = (reach for path, reach in self._reach.items() if path not in self._wiring.reasons)
+        filters = any(tensor.ndim == 4 for tensor in tensors)
+        return (filters and bool(moved)) or any(self._meets(reach, moved) for reach in movable)
 
     def _follow_axis(self, name: str, tensor: paddle.Tensor, axis: int) -> None:
         size = int(tensor.shape[axis])

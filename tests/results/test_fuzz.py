@@ -19,7 +19,7 @@ from dysens.results.slim_files import is_slim_file, read_slim_file, write_status
 from .common import header, point
 from .test_records import names, points
 
-fuzz = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(deadline=None, max_examples=70, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 trees = st.recursive(

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dysens.errors import DysensError, InputError, JournalError
@@ -204,6 +204,7 @@ class TestFiles:
         with pytest.raises(JournalError, match="can't be written"):
             sens.to_csv(tmp_path / "file" / "sens.csv")
 
+    @settings(deadline=None, max_examples=50)
     @given(st.lists(any_points, max_size=5))
     def test_any_points_survive_json_and_csv(self, tmp_path_factory, points):
         folder = tmp_path_factory.mktemp("files")

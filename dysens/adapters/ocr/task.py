@@ -48,7 +48,7 @@ class OcrTask:
     Example:
         >>> task = OcrTask(load_config("configs/ocr/ch_PP-OCRv3_det.yml"))  # doctest: +SKIP
         >>> [list(tensor.shape) for tensor in task.example_inputs]  # doctest: +SKIP
-        [[1, 3, 640, 640]]
+        [[1, 3, 320, 320]]
     """
 
     def __init__(
@@ -58,11 +58,14 @@ class OcrTask:
         self.config = _completed(config, self._ppocr)
         self.place = _place(self.config)
         self.submodel = architecture.network_name(self.config, submodel)
-        self.post_process = self._ppocr.build_post_process(
-            section(self.config, "PostProcess"), self.config["Global"]
+        self.post_process = _built(
+            "PostProcess",
+            self._ppocr.build_post_process,
+            section(self.config, "PostProcess"),
+            self.config["Global"],
         )
         architecture.fill_out_channels(self.config, self.post_process)
-        self.network = self._ppocr.build_model(self.config["Architecture"])
+        self.network = _built("Architecture", self._ppocr.build_model, self.config["Architecture"])
         self.model = self.network if self.submodel is None else getattr(self.network, self.submodel)
         source = self.config["Global"].get("checkpoints") or self.config["Global"].get("pretrained_model")
         self.weights = self.load(source) if source else None
@@ -112,7 +115,7 @@ class OcrTask:
 
     def new_metric(self) -> Any:
         """An empty metric for the outputs of `model`."""
-        return self._ppocr.build_metric(_metric_section(self.config))
+        return _built("Metric", self._ppocr.build_metric, _metric_section(self.config))
 
     def new_network_metric(self) -> Any:
         """An empty metric for the outputs of `network`; only a distillation's is another one."""
@@ -128,7 +131,7 @@ class OcrTask:
 
     def loss(self) -> Any:
         """PaddleOCR's loss for the outputs of `network` in training mode."""
-        return self._ppocr.build_loss(deepcopy(section(self.config, "Loss")))
+        return _built("Loss", self._ppocr.build_loss, deepcopy(section(self.config, "Loss")))
 
     def optimizer(self, steps_per_epoch: int) -> tuple[Any, Any]:
         """PaddleOCR's optimizer over the parameters that `network` has now, and its schedule."""
@@ -138,6 +141,16 @@ class OcrTask:
             step_each_epoch=steps_per_epoch,
             model=self.network,
         )
+
+
+def _built(name: str, build: Callable[..., Any], *arguments: Any) -> Any:
+    """What a builder of PaddleOCR makes of a section; it reports mistakes in there by any of these exceptions."""
+    try:
+        return build(*arguments)
+    except (AssertionError, TypeError, KeyError, ValueError, NotImplementedError) as error:
+        raise InputError(
+            f"PaddleOCR cannot build the config's {name}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _completed(config: Mapping[str, Any], ppocr: Ppocr) -> dict[str, Any]:

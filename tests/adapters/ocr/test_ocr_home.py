@@ -15,10 +15,11 @@ from dysens.errors import InputError
 REPOSITORY = Path(__file__).parents[3]
 
 
-def run(script: str, **environment: str) -> str:
+def run(script: str, *arguments: str) -> str:
     """What the script prints."""
-    command = [sys.executable, "-W", "ignore", "-c", "import dysens\n" + script]
-    variables = {**os.environ, "PYTHONPATH": str(REPOSITORY), **environment}
+    command = [sys.executable, "-W", "ignore", "-c", "import dysens\n" + script, *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    variables.pop("PADDLEOCR_HOME", None)
     return subprocess.run(
         command, env=variables, capture_output=True, text=True, check=True, timeout=300
     ).stdout
@@ -57,34 +58,26 @@ def test_one_checkout_per_process(checkout):
         load_ppocr(checkout)
 
 
-def test_checkout_comes_before_the_wheel_and_missing_packages_are_named(checkout):
+def test_what_is_missing_is_said_with_the_install_command(checkout):
+    """First no code at all, then a checkout, which comes before the wheel, with a package missing."""
     script = """
-from dysens.adapters.ocr import load_ppocr
-from dysens.errors import MissingExtraError
-try:
-    load_ppocr()
-except MissingExtraError as error:
-    print(error)
-"""
-    printed = run(script, PADDLEOCR_HOME=str(checkout))
-    assert str(checkout) in printed
-    assert '"a_package_nobody_has"' in printed
-    assert "pip install" in printed
-
-
-def test_without_any_code_the_install_command_is_given():
-    script = """
+import os, sys
 import dysens.adapters.ocr.ppocr as home
 from dysens.errors import MissingExtraError
-home.CODE_WHEEL = "a_package_nobody_has"
-try:
-    home.load_ppocr()
-except MissingExtraError as error:
-    print(error)
+wheel, home.CODE_WHEEL = home.CODE_WHEEL, "a_wheel_nobody_has"
+for variables in ({}, {"PADDLEOCR_HOME": sys.argv[1]}):
+    os.environ.update(variables)
+    try:
+        home.load_ppocr()
+    except MissingExtraError as error:
+        print(error)
+    home.CODE_WHEEL = wheel
 """
-    printed = run(script)
-    assert "PADDLEOCR_HOME" in printed
-    assert "pip install --no-deps -r configs/ocr/requirements-nodeps.txt" in printed
+    no_code, no_package = run(script, str(checkout)).splitlines()
+    assert "set PADDLEOCR_HOME to its folder" in no_code
+    assert f'"{checkout}" imports "a_package_nobody_has"' in no_package
+    for printed in (no_code, no_package):
+        assert "pip install --no-deps -r configs/ocr/requirements-nodeps.txt" in printed
 
 
 def test_ppocr_neither_prints_nor_configures_logging():

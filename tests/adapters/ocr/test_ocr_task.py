@@ -218,6 +218,8 @@ def test_student_file_in_a_plain_config_is_explained(distillation, config, tmp_p
         ("Global.character_dict_path=no/dict.txt", 'dictionary "no/dict.txt"'),
         ("Global.pretrained_model=ch_PP-OCRv3_dett", 'did you mean "ch_PP-OCRv3_det"'),
         ("Architecture=", '"Architecture" of the config is None'),
+        ("Architecture.Backbone.name=MobileNetV9", "cannot build the config's Architecture.*backbone"),
+        ("Architecture.Backbone.scale=0.123", "cannot build the config's Architecture.*scale"),
     ],
 )
 def test_mistakes_are_sentences(override, message, config):

@@ -8,18 +8,31 @@ if TYPE_CHECKING:
     from dysens.errors import DysensError
     from dysens.pruning.checkpoint import load_pruned, save_pruned
     from dysens.results.sensitivities import Sensitivities
+    from dysens.results.slim_functions import get_ratios_by_loss, load_sensitivities, merge_sensitive
     from dysens.sensitivity import DygraphSensitivity
 
 __version__ = "0.1.0"
 
-__all__ = ["DygraphSensitivity", "DysensError", "Sensitivities", "load_pruned", "save_pruned"]
+__all__ = [
+    "DygraphSensitivity",
+    "DysensError",
+    "Sensitivities",
+    "get_ratios_by_loss",
+    "load_pruned",
+    "load_sensitivities",
+    "merge_sensitive",
+    "save_pruned",
+]
 
 # Names are looked up on first use: `import dysens` alone must not load Paddle.
 _HOMES = {
     "DygraphSensitivity": "dysens.sensitivity",
     "DysensError": "dysens.errors",
     "Sensitivities": "dysens.results.sensitivities",
+    "get_ratios_by_loss": "dysens.results.slim_functions",
     "load_pruned": "dysens.pruning.checkpoint",
+    "load_sensitivities": "dysens.results.slim_functions",
+    "merge_sensitive": "dysens.results.slim_functions",
     "save_pruned": "dysens.pruning.checkpoint",
 }
 

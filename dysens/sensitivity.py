@@ -15,7 +15,7 @@ from dysens.criteria import Criterion, criterion_name, scores_by
 from dysens.engines import engine_named
 from dysens.errors import InputError, UnreachableError, nearest
 from dysens.fingerprint import fingerprint
-from dysens.groups.group import ChannelGroup, merge_removals
+from dysens.groups.group import ChannelGroup, Choice, merge_removals
 from dysens.groups.listing import GroupList, Unprunable, groups_with, matching
 from dysens.groups.roles import filters_by_path, roles_of, tensors_by_path
 from dysens.inputs import view_of
@@ -25,7 +25,6 @@ from dysens.pruning.budget import Budget, candidate_ratios
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.plan import PrunePlan, plan_for, translated
 from dysens.pruning.proof import difference
-from dysens.pruning.scoring import unit_scores
 from dysens.results.points import Header
 from dysens.results.ratios import ratios_for_budget
 from dysens.results.sensitivities import Sensitivities
@@ -85,7 +84,7 @@ class DygraphSensitivity:
         if not self._known:
             raise InputError(f"{type(model).__name__} has no 4-D weight, so there are no filters to prune.")
         skipped = matching(skip_vars, self._known, "skip_vars")
-        analysis = engine_named(engine)(model, self._views)
+        self._analysis = analysis = engine_named(engine)(model, self._views)
         left_out = groups_with(analysis.groups, skipped)
         reasons = {**analysis.reasons, **{path: "it is in skip_vars" for g in left_out for path in g.filters}}
         self._roles = analysis.roles
@@ -160,7 +159,7 @@ class DygraphSensitivity:
         if journal is not None:
             baseline = journal.header.baseline
         sweep = Sweep(
-            self._model, self._roles, groups, self._scores(groups), wanted, score, baseline, higher_is_better
+            self._model, self._roles, groups, self._choice(), wanted, score, baseline, higher_is_better
         )
         points = sweep.run(journal, progress)
         return Sensitivities(points, baseline, higher_is_better, source=str(sen_file or ""))
@@ -240,10 +239,9 @@ class DygraphSensitivity:
 
     # What the methods above share
 
-    def _scores(self, groups: Iterable[ChannelGroup]) -> dict[str, np.ndarray]:
+    def _choice(self) -> Choice:
         """From the weights as they are now: they may have been loaded or trained since this object was made."""
-        tensors = tensors_by_path(self._model)
-        return {group.name: unit_scores(group, tensors, self._criterion) for group in groups}
+        return self._analysis.choice(tensors_by_path(self._model), self._criterion)
 
     def _selected(self, target_vars: Names | None, skip_vars: Names) -> list[ChannelGroup]:
         skipped = groups_with(self._groups, matching(skip_vars, self._known, "skip_vars"))
@@ -285,15 +283,17 @@ class DygraphSensitivity:
     def _units(self, ratios: Mapping[str, float]) -> dict[str, np.ndarray]:
         """The units that go, by group name."""
         groups = [group for group in self._groups if group.name in ratios]
-        scores = self._scores(groups)
-        return {group.name: group.weakest(scores[group.name], ratios[group.name]) for group in groups}
+        choose = self._choice()
+        return {group.name: choose(group, ratios[group.name]) for group in groups}
 
     def _plan(self, units: Mapping[str, np.ndarray]) -> PrunePlan:
         removal = merge_removals(g.removal(units[g.name]) for g in self._groups if g.name in units)
         if self._removed:
             # Groups were found on the whole model; what is left of it has other indices.
             roles = roles_of(self._model)
-            return plan_for(roles, translated(removal, history(self._model)[self._stages :], roles), self._model)
+            return plan_for(
+                roles, translated(removal, history(self._model)[self._stages :], roles), self._model
+            )
         return plan_for(self._roles, removal, self._model)
 
     def _ratios_for(
@@ -313,7 +313,7 @@ class DygraphSensitivity:
             cost_of(self._model, self._views[0]),
             self._roles,
             groups,
-            self._scores(groups),
+            self._choice(),
             tensors_by_path(self._model),
         )
         remaining = budget.flops if what == "FLOPs" else budget.params

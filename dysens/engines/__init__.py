@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dysens.engines import native
+from dysens.engines import native, paddleslim
+from dysens.engines.analysis import Analysis
 from dysens.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -13,13 +14,16 @@ if TYPE_CHECKING:
 
     from dysens.inputs import View
 
-_ENGINES: dict[str, Callable[[paddle.nn.Layer, Sequence[View]], native.Analysis]] = {
+Engine = Callable[["paddle.nn.Layer", "Sequence[View]"], Analysis]
+
+_ENGINES: dict[str, Engine] = {
     "auto": native.analyse,
     "native": native.analyse,
+    "paddleslim": paddleslim.analyse,
 }
 
 
-def engine_named(name: str) -> Callable[[paddle.nn.Layer, Sequence[View]], native.Analysis]:
+def engine_named(name: str) -> Engine:
     """The engine that a user means."""
     if name not in _ENGINES:
         hint = nearest(str(name), _ENGINES) or f"; there are {', '.join(_ENGINES)}."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import paddle
 
+from dysens.engines.analysis import Analysis
 from dysens.errors import ForwardError
 from dysens.groups.balance import by_conv_groups, connected, in_blocks
 from dysens.groups.candidates import candidates
@@ -21,21 +21,6 @@ from dysens.pruning.plan import CannotCutError, plan_for
 from dysens.pruning.proof import TOLERANCE, difference, outputs, trial, trial_removals
 
 log = logging.getLogger("dysens.engines.native")
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """What an engine knows about a model.
-
-    Attributes:
-        groups: Proven groups, in parameter order.
-        reasons: Why a weight is in none of them, by its path; for every 4-D weight that is not.
-        roles: The layers with weights, by path.
-    """
-
-    groups: list[ChannelGroup]
-    reasons: dict[str, str]
-    roles: Mapping[str, Role]
 
 
 def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from dysens.groups.roles import Port, Slice
 
 Removal = dict[Port, np.ndarray]  # which channels go, for every port that loses some
+Choice = Callable[["ChannelGroup", float], np.ndarray]  # which units a ratio removes from a group
 
 
 @dataclass(frozen=True, eq=False)

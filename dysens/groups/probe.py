@@ -254,11 +254,14 @@ class Probe:
     ) -> list[Any]:
         """One forward in which mixers give ``answer``; ``observe`` sees what reaches every layer with a role."""
         count: Counter[str] = Counter()
+        last = ""
 
         def stand_in_for(role: Role) -> Callable[..., Any]:
             original = role.layer.forward
 
             def forward(*given: Any, **named: Any) -> Any:
+                nonlocal last
+                last = role.path
                 tensors = [t for t in leaves((given, named)) if isinstance(t, paddle.Tensor)]
                 further = [_numbers(t) for t in tensors[1:]]
                 call = (role.path, count[role.path])
@@ -283,7 +286,10 @@ class Probe:
             try:
                 outputs = self._model(*(arguments if arguments is not None else self.view.arguments))
             except Exception as error:
-                raise ForwardError(f"the {self.view.name} fails with {in_a_sentence(error)}") from error
+                where = f" after it has reached layer '{last}'" if last else ""
+                raise ForwardError(
+                    f"the {self.view.name} fails{where} with {in_a_sentence(error)}"
+                ) from error
         return [_numbers(t) if isinstance(t, paddle.Tensor) else t for t in leaves(outputs)]
 
 

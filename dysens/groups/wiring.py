@@ -151,18 +151,18 @@ class _Tracer:
         self._reach[role.path] = {
             p: m for p, m in movement.positions.items() if self._roles[p].entry is not None
         }
-        reason = self._why_stuck(movement)
+        reason = self._why_stuck(role.path, movement)
         if reason is not None:
             self._wiring.reasons.setdefault(role.path, reason)
 
-    def _why_stuck(self, movement: Movement) -> str | None:
+    def _why_stuck(self, path: str, movement: Movement) -> str | None:
         if movement.outputs:
             where = "output in training" if self._probe.view.training else "output"
-            return f"its channels reach the model's {where}"
+            return f"the channels of layer '{path}' reach the model's {where}"
         if movement.arguments:
             return f"it feeds a further argument of layer '{min(movement.arguments)}', which is not along channels"
         if movement.flow:
-            return f"the {self._probe.view.name} takes another way when its values change"
+            return f"the {self._probe.view.name} takes another way when the values of layer '{path}' change"
         return None
 
     def _partners(self, filters: list[Role]) -> list[Role]:
@@ -219,7 +219,9 @@ class _Tracer:
         unclear: dict[str, np.ndarray] = {}
         for bit in range(max(bits, 1)):
             with_bit = {path: (np.arange(size) >> bit & 1).astype(bool) for path, size in sizes.items()}
-            ones = self._probe.perturb({path: mask for path, mask in with_bit.items() if mask.any()}).positions
+            ones = self._probe.perturb(
+                {path: mask for path, mask in with_bit.items() if mask.any()}
+            ).positions
             zeros = self._probe.perturb({path: ~mask for path, mask in with_bit.items()}).positions
             for path in {*ones, *zeros}:
                 entry = self._roles[path].entry

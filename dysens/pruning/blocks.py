@@ -14,8 +14,24 @@ from dysens.groups.roles import Role
 
 Widths = Mapping[str, tuple[int, int]]  # layer path: width before, width after
 
-_ENTRY_NAMES = {"in_channels", "_in_channels", "ch_in", "in_ch", "inplanes", "input_channels", "num_in_channels"}
-_EXIT_NAMES = {"out_channels", "_out_channels", "ch_out", "out_ch", "planes", "output_channels", "num_out_channels"}
+_ENTRY_NAMES = {
+    "in_channels",
+    "_in_channels",
+    "ch_in",
+    "in_ch",
+    "inplanes",
+    "input_channels",
+    "num_in_channels",
+}
+_EXIT_NAMES = {
+    "out_channels",
+    "_out_channels",
+    "ch_out",
+    "out_ch",
+    "planes",
+    "output_channels",
+    "num_out_channels",
+}
 _GROUP_NAMES = {"groups", "_groups", "num_groups"}
 
 
@@ -58,7 +74,11 @@ def _agreed(remembered: object, before: Mapping[str, int], changes: Widths) -> i
     """The one width that all layers of the remembered width have now, if it is another."""
     if isinstance(remembered, bool) or not isinstance(remembered, int):
         return None
-    now = {changes[path][1] if path in changes else width for path, width in before.items() if width == remembered}
+    now = {
+        changes[path][1] if path in changes else width
+        for path, width in before.items()
+        if width == remembered
+    }
     return now.pop() if len(now) == 1 and now != {remembered} else None
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-import numpy as np
 import paddle
 
 from dysens.cost import Cost
-from dysens.groups.group import ChannelGroup
+from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Role
 from dysens.pruning.plan import plan_for
 
@@ -42,13 +41,13 @@ class Budget:
         cost: Cost,
         roles: Mapping[str, Role],
         groups: Sequence[ChannelGroup],
-        scores: Mapping[str, np.ndarray],
+        choose: Choice,
         tensors: Mapping[str, paddle.Tensor],
     ) -> None:
         self._cost = cost
         self._roles = roles
         self._groups = {group.name: group for group in groups}
-        self._scores = scores
+        self._choose = choose
         # Once per tensor, not per path: a tied weight is one weight.
         once = {id(tensor): path for path, tensor in reversed(list(tensors.items()))}
         self._shapes = {path: tuple(tensors[path].shape) for path in once.values()}
@@ -98,6 +97,6 @@ class Budget:
 
     def _shrinking_of(self, name: str, ratio: float) -> Shrinking:
         group = self._groups[name]
-        removal = group.removal(group.weakest(self._scores[name], ratio))
+        removal = group.removal(self._choose(group, ratio))
         plan = plan_for(self._roles, removal)
         return tuple(((cut.tensor, cut.axis), len(cut.removed) // cut.blocks) for cut in plan.cuts)

@@ -12,12 +12,29 @@ from dysens.groups.group import ChannelGroup
 from dysens.groups.roles import Slice
 
 
-def unit_scores(
-    group: ChannelGroup, tensors: Mapping[str, paddle.Tensor], criterion: Criterion
-) -> np.ndarray:
-    """The score of every unit of a group; the lowest go first."""
-    scores = scores_by(criterion)
-    return group.unit_scores({port: scores(filters_of(tensors[p.tensor], p)) for port, p in group.scored})
+class LowestScores:
+    """Chooses the units with the lowest scores, from the weights as they are when a group is first asked for.
+
+    Args:
+        tensors: The model's tensors by path.
+        criterion: How filters are scored.
+    """
+
+    def __init__(self, tensors: Mapping[str, paddle.Tensor], criterion: Criterion) -> None:
+        self._tensors = tensors
+        self._score = scores_by(criterion)
+        self._known: dict[ChannelGroup, np.ndarray] = {}
+
+    def __call__(self, group: ChannelGroup, ratio: float) -> np.ndarray:
+        """The units of a group that a ratio removes."""
+        return group.weakest(self.scores(group), ratio)
+
+    def scores(self, group: ChannelGroup) -> np.ndarray:
+        """The score of every unit of a group."""
+        if group not in self._known:
+            filters = {port: filters_of(self._tensors[piece.tensor], piece) for port, piece in group.scored}
+            self._known[group] = group.unit_scores({port: self._score(f) for port, f in filters.items()})
+        return self._known[group]
 
 
 def filters_of(tensor: paddle.Tensor, piece: Slice) -> np.ndarray:

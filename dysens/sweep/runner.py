@@ -11,7 +11,7 @@ import numpy as np
 import paddle
 
 from dysens.errors import InputError
-from dysens.groups.group import ChannelGroup
+from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Role
 from dysens.live import isolate, preserved
 from dysens.progress import progress
@@ -34,7 +34,7 @@ class Sweep:
         model: The live layer; it is left as found.
         roles: Its layers with weights.
         groups: What to sweep.
-        scores: The score of every unit of a group, by the group's name.
+        choose: Which units a ratio removes from a group.
         ratios: The shares of units to remove.
         evaluate: Scores the live model.
         baseline: What the whole model scores.
@@ -44,7 +44,7 @@ class Sweep:
     model: paddle.nn.Layer
     roles: Mapping[str, Role]
     groups: Sequence[ChannelGroup]
-    scores: Mapping[str, np.ndarray]
+    choose: Choice
     ratios: Sequence[float]
     evaluate: Callable[[], object]
     baseline: float
@@ -70,7 +70,7 @@ class Sweep:
 
     def _measure(self, group: ChannelGroup, ratio: float, metrics: dict[tuple[str, bytes], float]) -> Point:
         start = time.perf_counter()
-        units = group.weakest(self.scores[group.name], ratio)
+        units = self.choose(group, ratio)
         key = (group.name, units.tobytes())
         if key not in metrics:
             # In a narrow group several ratios remove the same channels: one evaluation serves them all.

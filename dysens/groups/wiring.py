@@ -219,7 +219,9 @@ class _Tracer:
         unclear: dict[str, np.ndarray] = {}
         for bit in range(max(bits, 1)):
             with_bit = {path: (np.arange(size) >> bit & 1).astype(bool) for path, size in sizes.items()}
-            ones = self._probe.perturb({path: mask for path, mask in with_bit.items() if mask.any()}).positions
+            ones = self._probe.perturb(
+                {path: mask for path, mask in with_bit.items() if mask.any()}
+            ).positions
             zeros = self._probe.perturb({path: ~mask for path, mask in with_bit.items()}).positions
             for path in {*ones, *zeros}:
                 entry = self._roles[path].entry

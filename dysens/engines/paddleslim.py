@@ -93,7 +93,10 @@ def _group(
     master = collection.master_name
     size = next(int(t.shape[0]) for t in tensors.values() if t.name == master)
     units: dict[Port, np.ndarray] = {}
+    names = {tensor.name for tensor in tensors.values()}
     for detail in collection.all_pruning_details():
+        if detail.name not in names:
+            continue  # an intermediate result of PaddleSlim's program, not a tensor of the model
         port = places.get((detail.name, detail.axis))
         if port is None:
             return None

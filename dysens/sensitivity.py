@@ -15,6 +15,7 @@ from dysens.criteria import Criterion, criterion_name, scores_by
 from dysens.engines import engine_named
 from dysens.errors import InputError, UnreachableError, nearest
 from dysens.fingerprint import fingerprint
+from dysens.groups.explain import explain_group
 from dysens.groups.group import ChannelGroup, Choice, merge_removals
 from dysens.groups.listing import GroupList, Unprunable, groups_with, matching
 from dysens.groups.roles import filters_by_path, roles_of, tensors_by_path
@@ -105,6 +106,19 @@ class DygraphSensitivity:
     def unprunable(self) -> Unprunable:
         """Parameter name to the reason why its filters stay, for every 4-D weight that is in no group."""
         return self._unprunable
+
+    def explain(self, name: str) -> str:
+        """Say in words which layers move together with a weight and why, or why its filters stay.
+
+        Args:
+            name: A 4-D weight, by parameter name or layer path.
+        """
+        path = next(iter(matching(name, self._known, "explain()")))
+        group = next(iter(groups_with(self._groups, {path})), None)
+        if group is not None:
+            return explain_group(group, path)
+        by_path = {known: parameter for parameter, known in self._known.items()}
+        return f"{path} is not pruned: {self._unprunable[by_path[path]]}."
 
     def sensitive(
         self,

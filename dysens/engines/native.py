@@ -9,16 +9,16 @@ import numpy as np
 import paddle
 
 from dysens.engines.analysis import Analysis
+from dysens.engines.proving import disproved, keep_provable
 from dysens.errors import ForwardError
 from dysens.groups.balance import by_conv_groups, connected, in_blocks
 from dysens.groups.candidates import candidates
 from dysens.groups.group import ChannelGroup
-from dysens.groups.roles import Role, tensors_by_path
+from dysens.groups.roles import tensors_by_path
 from dysens.groups.wiring import Wiring, wire
 from dysens.inputs import View
 from dysens.live import preserved
-from dysens.pruning.plan import CannotCutError, plan_for
-from dysens.pruning.proof import TOLERANCE, difference, outputs, trial, trial_removals
+from dysens.pruning.proof import outputs, trial, trial_removals
 
 log = logging.getLogger("dysens.engines.native")
 
@@ -38,12 +38,12 @@ def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
             outputs(model, view)
     small = _smaller(model, views)
     found = _analyse_at(model, small or views)
-    failure = _disproved(model, views, found.groups, found.roles)
+    failure = disproved(model, views, found.groups, found.roles)
     if failure is not None and small is not None:
         log.info("at the given input size %s; probing again at that size", failure)
         found = _analyse_at(model, views)
-        failure = _disproved(model, views, found.groups, found.roles)
-    return found if failure is None else _keep_provable(model, views, found)
+        failure = disproved(model, views, found.groups, found.roles)
+    return found if failure is None else keep_provable(model, views, found)
 
 
 def _runs(model: paddle.nn.Layer, view: View) -> bool:
@@ -177,37 +177,3 @@ class _Settlement:
             else:
                 left += some
         return working, left
-
-
-def _disproved(
-    model: paddle.nn.Layer, views: Sequence[View], groups: Sequence[ChannelGroup], roles: Mapping[str, Role]
-) -> str | None:
-    """Cut random shares of all these groups at once on the real weights: None if masked and cut outputs agree."""
-    if not groups:
-        return None
-    for removal in trial_removals(groups):
-        try:
-            worst = difference(model, views, plan_for(roles, removal, model))
-        except CannotCutError as error:
-            return str(error)
-        except ForwardError as error:
-            return f"the cut model does not run: {error}"
-        if worst > TOLERANCE:
-            return f"the outputs of the cut and the masked model differ by {worst:.2g} of the largest output"
-    return None
-
-
-def _keep_provable(model: paddle.nn.Layer, views: Sequence[View], found: Analysis) -> Analysis:
-    """The slow way, when something fails on the real weights: group by group, then all that passed together."""
-    kept: list[ChannelGroup] = []
-    reasons = dict(found.reasons)
-    for group in found.groups:
-        failure = _disproved(model, views, [group], found.roles) or _disproved(
-            model, views, [*kept, group], found.roles
-        )
-        if failure is None:
-            kept.append(group)
-            continue
-        for path in group.filters:
-            reasons[path] = f"the proof fails when layer '{group.scored[0][0].layer}' is cut: {failure}"
-    return Analysis(kept, reasons, found.roles)

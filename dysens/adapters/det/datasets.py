@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dysens.adapters.det.ppdet_import import import_ppdet
 from dysens.adapters.det.workspace import DetConfig
@@ -39,16 +34,3 @@ def create_loader(config: DetConfig, role: str, dataset: Any, batch_sampler: Any
         return reader(dataset, workers, batch_sampler).dataloader
     except (AssertionError, KeyError, ValueError) as error:
         raise InputError(f"The data of {config.path} cannot be read: {error}") from error
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Runs augmentations, which draw from Python's and NumPy's global generators, the same way at every call."""
-    states = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])

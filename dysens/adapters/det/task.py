@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.adapters.det.datasets import create_dataset, create_loader, seeded
+from dysens.adapters.det.datasets import create_dataset, create_loader
 from dysens.adapters.det.evaluator import DetEvaluator
 from dysens.adapters.det.ppdet_import import import_ppdet, quiet
 from dysens.adapters.det.weights import load_weights
 from dysens.adapters.det.workspace import DetConfig
+from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
 
 
@@ -86,8 +87,7 @@ class DetTask:
         with self.config.installed() as live, quiet(), seeded(0):
             _fix_size(live["TrainReader"], self.input_size)
             dataset = create_dataset(self.config, "TrainDataset")
-            # One batch only: the loader's thread would draw random numbers for the next one in the meantime.
-            loader = create_loader(self.config, "TrainReader", dataset, batch_sampler=[[0, 1]], workers=0)
+            loader = create_loader(self.config, "TrainReader", dataset, _FirstTwo(dataset), workers=0)
             batch = next(iter(loader))
         # The Trainer adds it; assigners that change over time read it.
         batch["epoch_id"] = 0
@@ -113,6 +113,19 @@ class DetTask:
             # Where it finds this key, Trainer takes the model as it is instead of building one.
             live["model"] = self.model
             yield import_ppdet("engine").Trainer(live, mode=mode)
+
+
+class _FirstTwo:
+    """A batch sampler of one batch: the loader's thread would draw random numbers for a second one in the meantime."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield list(range(min(2, len(self._dataset))))
+
+    def __len__(self) -> int:
+        return 1
 
 
 def _set_device(config: DetConfig) -> None:

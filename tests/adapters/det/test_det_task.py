@@ -84,6 +84,11 @@ def test_missing_training_data_is_a_sentence(config, tmp_path):
         task.train_inputs  # noqa: B018
 
 
+def test_one_training_image_is_enough(config):
+    inputs = DetTask(config("picodet_s_shapes", "TrainDataset.sample_num=1")).train_inputs
+    assert inputs["image"].shape[0] == 1
+
+
 def test_a_device_that_is_not_there_is_a_sentence(config):
     if paddle.is_compiled_with_cuda():
         pytest.skip("this Paddle has CUDA")

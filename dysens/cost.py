@@ -17,6 +17,7 @@ from paddle import nn
 from paddle.hapi.dynamic_flops import register_hooks as paddle_counters
 from paddle.nn.layer.rnn import RNNBase, RNNCellBase
 
+from dysens.eager import eagerly
 from dysens.inputs import View
 from dysens.live import preserved
 
@@ -65,7 +66,7 @@ def cost_of(model: nn.Layer, view: View) -> Cost:
 
         layer.register_forward_post_hook(hook)
 
-    with preserved(model), paddle.no_grad():
+    with preserved(model), eagerly(model, [view]) as (eager_view,), paddle.no_grad():
         for path, layer in model.named_sublayers(include_self=True):
             layer.training = False
             if type(layer) in paddle_counters:
@@ -77,7 +78,7 @@ def cost_of(model: nn.Layer, view: View) -> Cost:
                 watch(path, layer, counter)
             elif not layer.sublayers() and any(p.ndim > 1 for p in layer.parameters()):
                 unknown.append(path)
-        model(*view.arguments)
+        model(*eager_view.arguments)
     return Cost(
         sum(flops.values()),
         count_params(model),

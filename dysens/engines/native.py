@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import paddle
 
+from dysens.eager import eagerly
 from dysens.engines.analysis import Analysis
 from dysens.engines.proving import disproved, keep_provable
 from dysens.errors import ForwardError
@@ -33,6 +34,11 @@ def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
     Raises:
         ForwardError: If the model does not run with the given inputs.
     """
+    with eagerly(model, views) as eager_views:
+        return _analyse(model, eager_views)
+
+
+def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
     for view in views:
         with preserved(model):
             outputs(model, view)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dysens.eager import eagerly
 from dysens.errors import ForwardError
 from dysens.groups.group import ChannelGroup, Removal, merge_removals
 from dysens.groups.probe import Probe, in_a_sentence
@@ -85,19 +86,19 @@ def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -
     Raises:
         ForwardError: If the cut model's forward fails, or returns other shapes.
     """
-    worst = 0.0
-    for view in views:
-        with preserved(model):
-            before = masked_outputs(model, view, plan)
-        with preserved(model):
-            cut(model, plan, gradients=False)
-            after = outputs(model, view)
-        worst = max(
-            worst,
-            *[_relative(a, b) for a, b in zip(before, after)],
-            0.0 if len(before) == len(after) else np.inf,
-        )
-    return worst
+    with eagerly(model, list(views)) as eager_views:
+        return max(_difference(model, view, plan) for view in eager_views)
+
+
+def _difference(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> float:
+    with preserved(model):
+        before = masked_outputs(model, view, plan)
+    with preserved(model):
+        cut(model, plan, gradients=False)
+        after = outputs(model, view)
+    if len(before) != len(after):
+        return float("inf")
+    return max((_relative(a, b) for a, b in zip(before, after)), default=0.0)
 
 
 def masked_outputs(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> list[np.ndarray]:

@@ -17,26 +17,63 @@ _SECONDS_BETWEEN_LINES = 60.0
 
 
 class Progress:
-    """Counts steps: as a bar on a terminal or in a notebook, else as one log line a minute."""
+    """Counts points: as a bar on a terminal or in a notebook, else as one log line a minute.
 
-    def __init__(self, total: int, what: str, shown: bool) -> None:
+    Args:
+        total: How many points there are.
+        what: What is being done, in a word.
+        shown: False to show nothing at all.
+        done: How many points were there before; the remaining time is not guessed from them.
+    """
+
+    def __init__(self, total: int, what: str, shown: bool, done: int = 0) -> None:
         self._total = total
         self._what = what
-        self._done = 0
-        self._spoke = time.monotonic()
         self._shown = shown
+        self._before = self._done = done
+        self._begun = self._spoke = time.monotonic()
+        self._where = ""
+        self._last = ""
         drawn = shown and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-        self._bar = tqdm(total=total, desc=what, leave=True, dynamic_ncols=True) if drawn else None
+        self._bar = (
+            tqdm(total=total, initial=done, desc=what, unit="point", leave=True, dynamic_ncols=True)
+            if drawn
+            else None
+        )
 
-    def step(self, note: str = "") -> None:
-        """One more is done; ``note`` says what was last."""
-        self._done += 1
+    def at(self, where: str) -> None:
+        """Say what is being worked on now."""
+        self._where = where
+        self._tell()
+
+    def last(self, loss: float) -> None:
+        """Say what the last point lost; it is shown with whatever is told next."""
+        self._last = f"loss {loss:.4f}"
+
+    def reach(self, done: int) -> None:
+        """So many points are done in all."""
+        advanced, self._done = done - self._done, done
+        if self._bar is not None and advanced:
+            self._bar.update(advanced)
+        self._tell()
+
+    def _tell(self) -> None:
+        note = ", ".join(part for part in (self._where, self._last) if part)
         if self._bar is not None:
-            self._bar.set_postfix_str(note, refresh=False)
-            self._bar.update()
+            self._bar.set_postfix_str(note)
         elif self._shown and time.monotonic() - self._spoke >= _SECONDS_BETWEEN_LINES:
             self._spoke = time.monotonic()
-            log.info("%s: %d of %d, %s", self._what, self._done, self._total, note)
+            log.info(
+                "%s: %d of %d points, %s left, %s", self._what, self._done, self._total, self._left(), note
+            )
+
+    def _left(self) -> str:
+        """The remaining time in words."""
+        measured = self._done - self._before
+        if measured <= 0:
+            return "unknown time"
+        seconds = (time.monotonic() - self._begun) / measured * (self._total - self._done)
+        return str(tqdm.format_interval(seconds))
 
     def close(self) -> None:
         """Leave the bar as it is."""
@@ -45,9 +82,9 @@ class Progress:
 
 
 @contextmanager
-def progress(total: int, what: str, shown: bool = True) -> Iterator[Progress]:
-    """A progress display for ``total`` steps."""
-    display = Progress(total, what, shown)
+def progress(total: int, what: str, shown: bool = True, done: int = 0) -> Iterator[Progress]:
+    """A progress display; see `Progress`."""
+    display = Progress(total, what, shown, done)
     try:
         yield display
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +19,9 @@ from dysens.progress import progress
 from dysens.pruning.apply import masked
 from dysens.pruning.plan import plan_for
 from dysens.results.journal import Journal
-from dysens.results.points import Point, ratio_key
+from dysens.results.points import Point
 from dysens.sweep.metrics import metric_of, relative_loss
+from dysens.sweep.sharing import SharedPoints
 
 log = logging.getLogger("dysens.sweep")
 
@@ -51,22 +53,18 @@ class Sweep:
     higher_is_better: bool = True
 
     def run(self, journal: Journal | None = None, show_progress: bool = True) -> list[Point]:
-        """Measure every point that the journal lacks; each is on disk before the next begins."""
-        known = (
-            {(point.param, point.ratio): point for point in journal.points()} if journal is not None else {}
-        )
-        wanted = [(group, ratio) for ratio in coarse_first(self.ratios) for group in self.groups]
-        missing = [(group, ratio) for group, ratio in wanted if (group.name, ratio_key(ratio)) not in known]
+        """Measure every point that the journal lacks; each is on disk before the next begins.
+
+        Other processes may work on the same journal at the same time: the points are shared among them.
+        """
         metrics: dict[tuple[str, bytes], float] = {}
-        with preserved(self.model), progress(len(missing), "sweep", show_progress) as display:
+        with journal or nullcontext(), preserved(self.model):
             isolate(self.model)
-            for group, ratio in missing:
-                point = self._measure(group, ratio, metrics)
-                if journal is not None:
-                    journal.append(point)
-                known[point.param, point.ratio] = point
-                display.step(f"{group.path} at {ratio:g}: loss {point.loss:.4f}")
-        return [known[group.name, ratio_key(ratio)] for group in self.groups for ratio in sorted(self.ratios)]
+            points = SharedPoints(self.groups, coarse_first(self.ratios), journal)
+            with progress(len(points), "sweep", show_progress, len(points.found)) as display:
+                for group, ratio in points.to_measure(display):
+                    points.add(self._measure(group, ratio, metrics))
+        return points.found
 
     def _measure(self, group: ChannelGroup, ratio: float, metrics: dict[tuple[str, bytes], float]) -> Point:
         start = time.perf_counter()

@@ -9,7 +9,9 @@ from dysens.adapters.layout_pages import make_layout_pages
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", default="dataset/layout", help="folder that gets train/ and val/")
+    parser.add_argument(
+        "--out", default="output/layout_pages", help="folder that gets train/ and val/ (default: %(default)s)"
+    )
     parser.add_argument("--train", type=int, default=120, help="number of pages to train on")
     parser.add_argument("--val", type=int, default=40, help="number of pages to evaluate on")
     parser.add_argument("--seed", type=int, default=0)

@@ -9,7 +9,9 @@ from dysens.adapters.shapes import make_shapes
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", default="dataset/shapes", help="folder that gets train/ and val/")
+    parser.add_argument(
+        "--out", default="output/shapes", help="folder that gets train/ and val/ (default: %(default)s)"
+    )
     parser.add_argument("--train", type=int, default=400, help="number of scenes to train on")
     parser.add_argument("--val", type=int, default=60, help="number of scenes to evaluate on")
     parser.add_argument("--seed", type=int, default=0)

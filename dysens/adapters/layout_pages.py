@@ -74,7 +74,7 @@ def make_layout_pages(folder: str | Path, count: int, *, seed: int = 0) -> Path:
     """Writes ``count`` pages of 608 x 800 pixels as a COCO data set.
 
     Example:
-        >>> make_layout_pages("dataset/layout/val", 40, seed=1).name  # doctest: +SKIP
+        >>> make_layout_pages("output/layout_pages/val", 40, seed=1).name  # doctest: +SKIP
         'annotations.json'
     """
     rng = np.random.default_rng(seed)

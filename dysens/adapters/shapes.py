@@ -19,7 +19,7 @@ def make_shapes(folder: str | Path, count: int, *, seed: int = 0, size: int = 12
     """Writes ``count`` scenes of ``size`` x ``size`` pixels as a COCO data set; the same seed gives the same scenes.
 
     Example:
-        >>> make_shapes("dataset/shapes/val", 40, seed=1).name  # doctest: +SKIP
+        >>> make_shapes("output/shapes/val", 40, seed=1).name  # doctest: +SKIP
         'annotations.json'
     """
     return write_coco_set(folder, SHAPES, _scenes(count, np.random.default_rng(seed), size))

@@ -4,7 +4,7 @@ Example:
     >>> from dysens.adapters import det
     >>> task = det.DetTask(det.load_config("configs/det/picodet_lcnet_layout.yml"))  # doctest: +SKIP
     >>> task.evaluator.name  # doctest: +SKIP
-    'COCO bbox mAP on annotations.json, 40 images'
+    'COCO bbox mAP on val/annotations.json, 40 images'
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ class DetEvaluator(Evaluator):
             workers = live.get("worker_num", 0)
             self._loader = create_loader(config, "EvalReader", self._dataset, sampler, workers)
         self._check_labels()
-        annotations = Path(self._dataset.get_anno()).name
+        # The folder tells sets apart whose files have the same name; the whole path would change with the machine.
+        annotations = "/".join(Path(self._dataset.get_anno()).parts[-2:])
         self.name = f"{self._kind} bbox mAP on {annotations}, {len(self._dataset)} images"
 
     def batches(self) -> Iterable[Any]:

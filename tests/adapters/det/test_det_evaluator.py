@@ -104,8 +104,8 @@ def test_scoring_is_quiet_and_leaves_no_files(evaluator, truth, capsys, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_name_tells_data_and_metric_apart(evaluator):
-    assert evaluator.name == "COCO bbox mAP on annotations.json, 6 images"
+def test_the_name_tells_data_and_metric_apart(evaluator, shapes):
+    assert evaluator.name == f"COCO bbox mAP on {shapes.name}/annotations.json, 6 images"
 
 
 def test_outputs_without_boxes_are_a_sentence(evaluator):

@@ -34,6 +34,10 @@ class UnsafePickleError(DysensError, ValueError):
     """A pickle asks for something other than plain sensitivities."""
 
 
+class WorkerError(DysensError, RuntimeError):
+    """A process that took part in a sweep failed."""
+
+
 class MissingExtraError(DysensError, ImportError):
     """An optional package is needed; the message has the install command."""
 

@@ -7,13 +7,20 @@ restoring copies nothing and is bit-exact, whatever happened in between.
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic, TypeVar
 
 import paddle
+from paddle import nn
+
+from dysens.interrupts import WATCH
+
+Value = TypeVar("Value")
+
+# Functional dropout is stood in for while a training forward is probed, or no two of them could be compared.
+DROPOUT_FUNCTIONS = ("dropout", "dropout2d", "dropout3d", "alpha_dropout")
 
 # The registries of a paddle.nn.Layer that are dictionaries: their contents must be remembered, not only the dictionary.
 _REGISTRIES = (
@@ -67,9 +74,9 @@ class TensorState:
 
 
 class LayerState:
-    """The attributes and registries of one layer, by reference."""
+    """The attributes and registries of one layer (or other object), by reference."""
 
-    def __init__(self, layer: paddle.nn.Layer) -> None:
+    def __init__(self, layer: Any) -> None:
         self._layer = layer
         self._attributes = dict(layer.__dict__)
         self._registries = {
@@ -125,11 +132,29 @@ def _begun(optimizer: paddle.optimizer.Optimizer) -> set[str]:
     return begun
 
 
+class Surroundings:
+    """What a forward pass may change around the model: modes of Paddle, the random state, functions that a probe replaces."""
+
+    def __init__(self) -> None:
+        self._dynamic = paddle.in_dynamic_mode()
+        self._with_gradients = paddle.is_grad_enabled()
+        self._random = paddle.get_rng_state()
+        self._functions = {name: getattr(nn.functional, name) for name in DROPOUT_FUNCTIONS}
+
+    def restore(self) -> None:
+        """Bring all of it back."""
+        if self._dynamic and not paddle.in_dynamic_mode():
+            paddle.disable_static()
+        paddle.set_grad_enabled(self._with_gradients)
+        paddle.set_rng_state(self._random)
+        for name, function in self._functions.items():
+            setattr(nn.functional, name, function)
+
+
 class ModelState:
     """A whole model (and its optimizer) as it is now; `restore` brings it back bit for bit.
 
-    Restoring twice does no harm, so an interrupted restore is simply repeated. Gradients are copied, so they are kept only
-    for those who change them.
+    Restoring twice does no harm. Gradients are copied, so they are kept only for those who change them.
     """
 
     def __init__(
@@ -137,11 +162,11 @@ class ModelState:
         model: paddle.nn.Layer,
         optimizer: paddle.optimizer.Optimizer | None = None,
         gradients: bool = False,
+        also: Iterable[object] = (),
     ) -> None:
-        self._layers = [LayerState(layer) for layer in model.sublayers(include_self=True)]
+        self._objects = [LayerState(layer) for layer in (*model.sublayers(include_self=True), *also)]
         self._tensors = [TensorState(tensor, gradients) for tensor in all_tensors(model)]
         self._optimizer = OptimizerState(optimizer) if optimizer is not None else None
-        self._dynamic = paddle.in_dynamic_mode()
         self._kept = False
 
     def keep(self) -> None:
@@ -155,10 +180,8 @@ class ModelState:
 
     def restore(self) -> None:
         """Undo everything that happened to the model since this state was taken."""
-        if self._dynamic and not paddle.in_dynamic_mode():
-            paddle.disable_static()
-        for layer in self._layers:
-            layer.restore()
+        for each in self._objects:
+            each.restore()
         for tensor in self._tensors:
             tensor.restore()
         if self._optimizer is not None:
@@ -200,49 +223,50 @@ def isolate(
             swap_storage(tensor, tensor.detach().clone())
 
 
-@contextmanager
+class Preserved(Generic[Value]):
+    """The context manager behind `preserved`. A class, because only its ``__exit__`` can be kept from being broken off."""
+
+    def __init__(self, take: Callable[[], ModelState], enter: Callable[[ModelState], Value]) -> None:
+        """Say what is to be remembered and, for the ``as`` of the ``with`` block, what is done first inside."""
+        self._take = take
+        self._enter = enter
+
+    def __enter__(self) -> Value:
+        self._surroundings = Surroundings()
+        self._state = self._take()
+        self._began = WATCH.begin()
+        try:
+            return self._enter(self._state)
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+
+    @WATCH.clean_up
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._surroundings.restore()
+            if kind is not None or WATCH.waiting or not self._state.kept:
+                self._state.restore()
+        finally:
+            WATCH.end(self._began)
+
+
 def preserved(
     model: paddle.nn.Layer,
     optimizer: paddle.optimizer.Optimizer | None = None,
     gradients: bool = False,
-) -> Iterator[ModelState]:
+    also: Iterable[object] = (),
+) -> Preserved[ModelState]:
     """Whatever the body does to the model is undone on leaving it, also by an error or Ctrl-C.
 
-    Only a body that ends with ``state.keep()`` leaves its changes behind.
+    Only a body that calls ``state.keep()`` and ends without an error leaves its changes behind.
+
+    Args:
+        model: The live layer.
+        optimizer: Its state comes back too.
+        gradients: Whether gradients come back.
+        also: Objects whose attributes come back.
     """
-    state = ModelState(model, optimizer, gradients)
-    random_state = paddle.get_rng_state()
-    try:
-        yield state
-    finally:
-        if not state.kept:
-            restore_surely(state, random_state)
-
-
-def restore_surely(state: ModelState, random_state: list[Any] | None = None) -> None:
-    """Restore to the end even if Ctrl-C is pressed meanwhile; the interrupt is raised afterwards."""
-    try:
-        with interrupts_held():
-            state.restore()
-            if random_state is not None:
-                paddle.set_rng_state(random_state)
-    except KeyboardInterrupt:
-        # It came before the hold or just after it: restoring again is safe.
-        state.restore()
-        raise
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the body is through (only the main thread gets it at all)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed: list[tuple[int, Any]] = []
-    previous = signal.signal(signal.SIGINT, lambda *event: pressed.append(event))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous if previous is not None else signal.default_int_handler)
-    if pressed and callable(previous):
-        previous(*pressed[0])
+    return Preserved(lambda: ModelState(model, optimizer, gradients, also), lambda state: state)

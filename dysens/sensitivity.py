@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,8 @@ from dysens.groups.group import ChannelGroup, Choice, merge_removals
 from dysens.groups.listing import GroupList, Unprunable, groups_with, matching
 from dysens.groups.roles import filters_by_path, roles_of, tensors_by_path
 from dysens.inputs import view_of
-from dysens.live import ModelState, isolate, preserved, restore_surely
+from dysens.interrupts import run_through
+from dysens.live import ModelState, Preserved, isolate, preserved
 from dysens.pruning.apply import cut, history
 from dysens.pruning.budget import Budget, candidate_ratios
 from dysens.pruning.outcome import PruneOutcome
@@ -29,10 +29,13 @@ from dysens.pruning.proof import difference
 from dysens.results.points import Header
 from dysens.results.ratios import ratios_for_budget
 from dysens.results.sensitivities import Sensitivities
-from dysens.sweep.evaluators import Evaluator, evaluate
+from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.journaling import open_journal
 from dysens.sweep.metrics import checked_baseline
 from dysens.sweep.runner import Sweep, checked_ratio, checked_ratios
+from dysens.sweep.scoring import scorer_of
+from dysens.sweep.worker import Build
+from dysens.sweep.workers import run_in_workers
 
 Names = Iterable[str]
 # How often a budget that the real count misses by a little is asked for again, slightly higher.
@@ -94,8 +97,7 @@ class DygraphSensitivity:
             {n: reasons[path] for n, path in self._known.items() if path in reasons}
         )
         self._stages = len(history(model))  # cuts that others made before
-        self._before: ModelState | None = None
-        self._removed: dict[str, float] = {}
+        self._cuts = _Cuts()
 
     @property
     def groups(self) -> GroupList:
@@ -130,6 +132,8 @@ class DygraphSensitivity:
         progress: bool = True,
         higher_is_better: bool = True,
         force: bool = False,
+        workers: int = 1,
+        build: Build | None = None,
     ) -> Sensitivities:
         """Measure how much each group is worth. The model is masked, never reshaped, and left as found.
 
@@ -142,41 +146,51 @@ class DygraphSensitivity:
             progress: Show a progress bar.
             higher_is_better: False if eval_func returns an error (an `Evaluator` says it itself).
             force: Continue a journal even if it was made with other weights, criterion, evaluator or baseline.
+            workers: How many processes share the sweep. (Others, started by hand with the same ``sen_file``, may join.)
+            build: With several workers, what gives each of them its model and evaluator (or eval_func), in that order:
+                "package.module:function", or a function that can be pickled.
         """
-        if self._removed:
+        if self._cuts.removed:
             raise InputError(
                 "the model is cut, and a sweep measures the whole one: call restore() first, or make a new "
                 "DygraphSensitivity of the cut model."
             )
         wanted = checked_ratios(ratios)
         groups = self._selected(target_vars, skip_vars)
-        if isinstance(eval_func, Evaluator):
-            evaluator, higher_is_better = eval_func, eval_func.higher_is_better
-            name, score = evaluator.name, lambda: evaluate(self._model, evaluator)
-        elif callable(eval_func):
-            name, score = getattr(eval_func, "__name__", type(eval_func).__name__), eval_func
-        else:
-            raise InputError(f"eval_func has to be a function or an Evaluator, not {eval_func!r:.80}.")
-        with preserved(self._model):
-            baseline = checked_baseline(score())
+        if workers > 1 and build is None:
+            raise InputError(
+                "workers need models of their own: give build, a function that returns the model and its evaluator."
+            )
+        scorer = scorer_of(self._model, eval_func, higher_is_better, self._optimizer)
+        baseline = checked_baseline(scorer.score())
         paths = {group.name: group.path for group in groups}
         header = Header(
             type(self._model).__name__,
             fingerprint(self._model),
             criterion_name(self._criterion),
-            name,
+            scorer.name,
             baseline,
-            higher_is_better,
+            scorer.higher_is_better,
             paths,
         )
         journal = open_journal(sen_file, header, force) if sen_file is not None else None
         if journal is not None:
             baseline = journal.header.baseline
         sweep = Sweep(
-            self._model, self._roles, groups, self._choice(), wanted, score, baseline, higher_is_better
+            self._model,
+            self._roles,
+            groups,
+            self._choice(),
+            wanted,
+            scorer.score,
+            baseline,
+            scorer.higher_is_better,
         )
-        points = sweep.run(journal, progress)
-        return Sensitivities(points, baseline, higher_is_better, source=str(sen_file or ""))
+        if workers > 1 and build is not None:
+            points = run_in_workers(sweep, header, journal, workers, build, progress)
+        else:
+            points = sweep.run(journal, progress)
+        return Sensitivities(points, baseline, scorer.higher_is_better, source=str(sen_file or ""))
 
     def ratios_by_flops(
         self, sens: Sensitivities, target: float, align: int | None = None
@@ -206,46 +220,41 @@ class DygraphSensitivity:
         if axis != 0 and list(axis if isinstance(axis, Iterable) else [axis]) != [0]:
             raise InputError(f"axis is {axis}; dysens removes filters, and those are on axis 0.")
         chosen = self._chosen(ratios)
-        again = next((name for name in chosen if name in self._removed), None)
+        again = next((name for name in chosen if name in self._cuts.removed), None)
         if again is not None:
             raise InputError(f'"{again}" has been cut already; call restore() first to cut it differently.')
         units = self._units(chosen)
         plan = self._plan(units)
         before = cost_of(self._model, self._views[0])
-        with preserved(self._model, self._optimizer, gradients=True) as state:
-            isolate(
-                self._model, self._optimizer
-            )  # training goes on, and must not reach what restore() will need
-            cut(self._model, plan, self._optimizer)
-            after = cost_of(self._model, self._views[0])
-            state.keep()
-        self._before = self._before or state
-        self._removed.update(chosen)
         widths = tuple(
             (group.name, group.path, group.channels, group.channels_left(units[group.name]))
             for group in self._groups
             if group.name in units
         )
-        return PruneOutcome(
-            before.flops, after.flops, before.params, after.params, plan, widths, after.counted_by_us
-        )
+        with preserved(self._model, self._optimizer, gradients=True, also=[self._cuts]) as state:
+            # Training goes on, and must not reach what restore() will need.
+            isolate(self._model, self._optimizer)
+            cut(self._model, plan, self._optimizer)
+            after = cost_of(self._model, self._views[0])
+            outcome = PruneOutcome(
+                before.flops, after.flops, before.params, after.params, plan, widths, after.counted_by_us
+            )
+            self._cuts.before = self._cuts.before or state
+            self._cuts.removed = {**self._cuts.removed, **chosen}
+            state.keep()
+        return outcome
 
     def restore(self) -> None:
         """Undo every `prune_vars`: weights, gradients and optimizer state are again what they were, bit for bit."""
-        if self._before is not None:
-            restore_surely(self._before)
-        self._before = None
-        self._removed = {}
+        if self._cuts.before is not None:
+            run_through(self._cuts.before.restore)
 
-    @contextmanager
-    def pruned(self, ratios: Mapping[str, float]) -> Iterator[PruneOutcome]:
+    def pruned(self, ratios: Mapping[str, float]) -> Preserved[PruneOutcome]:
         """Have the model cut for the length of a ``with`` block."""
-        removed, before = dict(self._removed), self._before
-        with preserved(self._model, self._optimizer, gradients=True):
-            try:
-                yield self.prune_vars(ratios)
-            finally:
-                self._removed, self._before = removed, before
+        return Preserved(
+            lambda: ModelState(self._model, self._optimizer, gradients=True, also=[self._cuts]),
+            lambda _: self.prune_vars(ratios),
+        )
 
     def verify(self, ratios: Mapping[str, float]) -> float:
         """The largest relative difference between the outputs of the masked and of the cut model."""
@@ -302,7 +311,7 @@ class DygraphSensitivity:
 
     def _plan(self, units: Mapping[str, np.ndarray]) -> PrunePlan:
         removal = merge_removals(g.removal(units[g.name]) for g in self._groups if g.name in units)
-        if self._removed:
+        if self._cuts.removed:
             # Groups were found on the whole model; what is left of it has other indices.
             roles = roles_of(self._model)
             return plan_for(
@@ -313,7 +322,7 @@ class DygraphSensitivity:
     def _ratios_for(
         self, what: str, sens: Sensitivities, target: float, align: int | None
     ) -> dict[str, float]:
-        if self._removed:
+        if self._cuts.removed:
             raise InputError(
                 "the model is cut already; call restore() first to choose ratios for the whole one."
             )
@@ -348,6 +357,14 @@ class DygraphSensitivity:
             if what == "FLOPs":
                 return 1 - outcome.flops_after / outcome.flops_before
             return 1 - outcome.params_after / outcome.params_before
+
+
+class _Cuts:
+    """What `prune_vars` has done and `restore` would undo."""
+
+    def __init__(self) -> None:
+        self.before: ModelState | None = None
+        self.removed: dict[str, float] = {}
 
 
 def _float_type(model: paddle.nn.Layer) -> str:

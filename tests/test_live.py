@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 
 import paddle
@@ -10,7 +9,7 @@ import pytest
 from networks import SmallNet, TextNet, images, made, train_step
 from states import assert_same, differences, picture
 
-from dysens.live import ModelState, interrupts_held, isolate, preserved, storage_of, swap_storage
+from dysens.live import ModelState, isolate, preserved, storage_of, swap_storage
 
 
 @pytest.fixture
@@ -54,7 +53,8 @@ def test_everything_comes_back_after_an_error(model, error):
             upset(model)
             raise error
 
-    pytest.raises(error, fail)
+    with pytest.raises(error):
+        fail()
     assert_same(before, picture(model))
 
 
@@ -137,6 +137,45 @@ def test_restoring_twice_does_no_harm(model):
     assert changed == []
 
 
+def test_what_was_kept_is_undone_all_the_same_after_an_error(model):
+    before = picture(model)
+
+    def fail():
+        with preserved(model) as state:
+            upset(model)
+            state.keep()
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        fail()
+    assert_same(before, picture(model))
+
+
+def test_other_objects_come_back_too(model):
+    class Notes:
+        def __init__(self):
+            self.pages = ("one",)
+
+    notes = Notes()
+    with preserved(model, also=[notes]):
+        notes.pages = ()
+        notes.more = 1
+    assert vars(notes) == {"pages": ("one",)}
+
+
+def test_functions_that_a_probe_replaces_come_back(model):
+    dropout = paddle.nn.functional.dropout
+    with preserved(model):
+        paddle.nn.functional.dropout = None
+    assert paddle.nn.functional.dropout is dropout
+
+
+def test_gradients_are_enabled_again(model):
+    with preserved(model):
+        paddle.set_grad_enabled(False)
+    assert paddle.is_grad_enabled()
+
+
 def test_nested_states_come_back_one_by_one(model):
     before = picture(model)
     with preserved(model):
@@ -155,41 +194,6 @@ def test_a_handle_keeps_what_the_tensor_held():
     assert tensor.shape == [3]
     swap_storage(tensor, handle)
     assert tensor.tolist() == [1.0, 2.0]
-
-
-def test_an_interrupt_waits_until_the_body_is_through():
-    done = []
-
-    def work():
-        with interrupts_held():
-            signal.raise_signal(signal.SIGINT)
-            done.append("rest of the body")
-
-    pytest.raises(KeyboardInterrupt, work)
-    assert done == ["rest of the body"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_the_users_own_handler_gets_the_held_interrupt():
-    seen = []
-    previous = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
-    try:
-        with interrupts_held():
-            signal.raise_signal(signal.SIGINT)
-            assert seen == []
-        assert seen == [signal.SIGINT]
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-def test_an_ignored_interrupt_stays_ignored():
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with interrupts_held():
-            signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def test_other_threads_may_preserve_too(model):

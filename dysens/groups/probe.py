@@ -21,14 +21,13 @@ from paddle import nn
 from dysens.errors import ForwardError
 from dysens.groups.roles import Role
 from dysens.inputs import View, leaves, map_leaves
-from dysens.live import TensorState, swap_storage
+from dysens.live import DROPOUT_FUNCTIONS, TensorState, swap_storage
 
 # Positive, so that no ReLU hides a channel, and small, so that sums of many stay below where ReLU6 and hard sigmoid go flat.
 _RANGE = (0.05, 0.45)
 # Near one: scales that follow each other must not shrink what moves to nothing, nor offsets pile up.
 _OWN_RANGE = (0.4, 0.9)
 _DROPOUTS = (nn.Dropout, nn.Dropout2D, nn.Dropout3D, nn.AlphaDropout)
-_DROPOUT_FUNCTIONS = ("dropout", "dropout2d", "dropout3d", "alpha_dropout")
 
 Call = tuple[str, int]  # a layer's path, and the how-manieth call of it in one forward
 
@@ -329,7 +328,7 @@ def _patched(forwards: Mapping[nn.Layer, Callable[..., Any]]) -> Iterator[None]:
 @contextmanager
 def _no_functional_dropout() -> Iterator[None]:
     """Functional dropout passes everything on, or no two training forwards could be compared."""
-    before = {name: getattr(nn.functional, name) for name in _DROPOUT_FUNCTIONS}
+    before = {name: getattr(nn.functional, name) for name in DROPOUT_FUNCTIONS}
     try:
         for name in before:
             setattr(nn.functional, name, lambda x, *_, **__: x)

@@ -11,7 +11,8 @@ import paddle
 from paddle.nn.layer.rnn import RNNBase
 
 from dysens.groups.roles import tensors_by_path
-from dysens.live import TensorState, interrupts_held, swap_storage
+from dysens.interrupts import run_through
+from dysens.live import TensorState, swap_storage
 from dysens.pruning.plan import PrunePlan, TensorCut
 
 # Where the model remembers the plans that were carried out on it, for `save_pruned`. Part of the model, so that a copy of the
@@ -80,9 +81,12 @@ def masked(model: paddle.nn.Layer, plan: PrunePlan) -> Iterator[None]:
             swap_storage(tensor, _zeroed(tensor, item))
         yield
     finally:
-        with interrupts_held():
-            for state in states:
-                state.restore()
+        run_through(lambda: _restore(states))
+
+
+def _restore(states: Iterable[TensorState]) -> None:
+    for state in states:
+        state.restore()
 
 
 def without(tensor: paddle.Tensor, cuts: Iterable[TensorCut]) -> paddle.Tensor:

@@ -84,6 +84,15 @@ class Sweep:
             return metric_of(self.evaluate())
 
 
+def scored_apart(
+    model: paddle.nn.Layer, optimizer: paddle.optimizer.Optimizer | None, evaluate: Callable[[], object]
+) -> object:
+    """What an evaluation returns; whatever else it does (trains, switches modes, turns static mode on) is undone."""
+    with preserved(model, optimizer, gradients=True):
+        isolate(model, optimizer)
+        return evaluate()
+
+
 def checked_ratios(ratios: Iterable[float] | None) -> list[float]:
     """The ratios of a sweep, each at least 0 and under 1."""
     if ratios is None:

@@ -76,12 +76,18 @@ def masked(model: paddle.nn.Layer, plan: PrunePlan) -> Iterator[None]:
     touched = {id(tensors[item.tensor]): tensors[item.tensor] for item in plan.masks}
     states = [TensorState(tensor) for tensor in touched.values()]
     try:
-        for item in plan.masks:
-            tensor = tensors[item.tensor]
-            swap_storage(tensor, _zeroed(tensor, item))
+        zero(model, plan.masks)
         yield
     finally:
         run_through(lambda: _restore(states))
+
+
+def zero(model: paddle.nn.Layer, entries: Iterable[TensorCut]) -> None:
+    """Let these entries of the model's tensors hold zeros; shapes stay, and the values before are left to whoever kept them."""
+    tensors = tensors_by_path(model)
+    for item in entries:
+        tensor = tensors[item.tensor]
+        swap_storage(tensor, _zeroed(tensor, item))
 
 
 def _restore(states: Iterable[TensorState]) -> None:

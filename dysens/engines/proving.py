@@ -13,7 +13,7 @@ from dysens.groups.group import ChannelGroup
 from dysens.groups.roles import Role
 from dysens.inputs import View
 from dysens.pruning.plan import CannotCutError, plan_for
-from dysens.pruning.proof import TOLERANCE, difference, trial_removals
+from dysens.pruning.proof import TOLERANCE, difference, proof_removals
 
 
 def disproved(
@@ -22,7 +22,7 @@ def disproved(
     """Cut random shares of all these groups at once on the real weights: None if masked and cut outputs agree."""
     if not groups:
         return None
-    for removal in trial_removals(groups):
+    for removal in proof_removals(groups):
         try:
             worst = difference(model, views, plan_for(roles, removal, model))
         except CannotCutError as error:

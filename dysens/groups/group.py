@@ -53,6 +53,13 @@ class ChannelGroup:
         """The paths of the weights that lose filters: those that make the channels, and those they pass through."""
         return [piece.tensor for port in self.units if port.side != "in" for piece in port.slices]
 
+    def kinds(self) -> list[np.ndarray]:
+        """The units, sorted by which ports they have channels in."""
+        present = np.stack([np.bincount(u[u >= 0], minlength=self.size) > 0 for u in self.units.values()])
+        _, kind = np.unique(present, axis=1, return_inverse=True)
+        kind = kind.reshape(-1)  # NumPy 2.0 gives it another shape
+        return [np.flatnonzero(kind == k) for k in range(kind.max() + 1)]
+
     def channels_left(self, units: np.ndarray) -> int:
         """How many channels of the group's first weight are left when these units go."""
         return self.channels - int(np.isin(self.units[self.scored[0][0]], units).sum())

@@ -16,7 +16,8 @@ from dysens.groups.balance import by_conv_groups, connected, in_blocks
 from dysens.groups.candidates import candidates
 from dysens.groups.group import ChannelGroup
 from dysens.groups.roles import tensors_by_path
-from dysens.groups.wiring import Wiring, wire
+from dysens.groups.wire import wire
+from dysens.groups.wiring import Wiring
 from dysens.inputs import View
 from dysens.live import preserved
 from dysens.pruning.proof import outputs, trial, trial_removals

@@ -70,16 +70,12 @@ class Journal:
             JournalError: The file can't be written, is no journal, or was made for something else.
         """
         journal = cls(Path(path), header)
+        check_place(journal.path)
         try:
-            journal.path.parent.mkdir(parents=True, exist_ok=True)
-            probe(journal.path)
             with journal._lock:
                 journal._start(force)
         except OSError as error:
-            raise JournalError(
-                f"The journal {path} can't be written: {error.strerror or error}. Nothing was started; "
-                "give a sen_file in a folder that is writable and has room."
-            ) from error
+            raise _unwritable(journal.path, error) from error
         return journal
 
     def _start(self, force: bool) -> None:
@@ -237,6 +233,26 @@ class Journal:
         if self._refuge is not None:
             self._refuge.unlink(missing_ok=True)
             self._refuge = None
+
+
+def check_place(path: Path) -> None:
+    """Make the folder of a journal, and say now if nothing can be written there.
+
+    Raises:
+        JournalError: There is no permission, no room, or something else in the way.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> JournalError:
+    return JournalError(
+        f"The journal {path} can't be written: {error.strerror or error}. Nothing was started; "
+        "give a sen_file in a folder that is writable and has room."
+    )
 
 
 def _is_held(claim: Claim) -> bool:

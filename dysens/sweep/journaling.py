@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from dysens.results.journal import Journal
+from dysens.results.journal import Journal, check_place
 from dysens.results.points import Header
 from dysens.results.slim_files import continue_slim_file, is_slim_file
+
+
+def check_journal(sen_file: str | os.PathLike[str]) -> None:
+    """Say before anything is evaluated if a file can't be read or written."""
+    place = Path(sen_file)
+    if is_slim_file(sen_file):
+        _, place = continue_slim_file(sen_file)
+    check_place(place)
 
 
 def open_journal(sen_file: str | os.PathLike[str], header: Header, force: bool = False) -> Journal:

@@ -1,0 +1,131 @@
+"""A sweep that is cheap to start again and counts its evaluations: for tests that break it off."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import zlib  # noqa: F401  before Paddle 2.6, which brings its own
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle import nn
+
+import dysens
+
+SHAPE = [2, 3, 6, 6]
+GROUPS = 4
+RATIOS = [round(0.05 * step, 2) for step in range(1, 20)]  # 20 channels: each removes other ones
+
+
+class Convs(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [3, *[20] * GROUPS]
+        self.convs = nn.Sequential(*(nn.Conv2D(i, o, 1) for i, o in zip(widths, widths[1:])))
+        self.head = nn.Linear(20, 4)
+
+    def forward(self, x):
+        return self.head(self.convs(x).mean(axis=[2, 3]))
+
+
+def network(seed: int = 0) -> nn.Layer:
+    random = np.random.default_rng(seed)
+    with paddle.utils.unique_name.guard():
+        model = Convs()
+    for tensor in model.state_dict().values():
+        tensor.set_value(random.normal(0, 0.4, tensor.shape).astype("float32"))
+    model.eval()
+    return model
+
+
+class Closeness:
+    """How near the outputs are to those at the start. Notes in a file what weights it was asked to score."""
+
+    def __init__(self, model: nn.Layer, counts: Path | None = None, seconds: float = 0.0) -> None:
+        self._model = model
+        self._counts = counts
+        self._seconds = seconds
+        self._x = paddle.to_tensor(np.random.default_rng(1).standard_normal(SHAPE).astype("float32"))
+        self._reference = self._outputs()
+
+    def _outputs(self) -> np.ndarray:
+        with paddle.no_grad():
+            return self._model(self._x).numpy()
+
+    def __call__(self) -> float:
+        if self._counts is not None:
+            note(self._counts, digest(self._model))
+        score = float(1 / (1 + np.square(self._outputs() - self._reference).mean()))
+        time.sleep(self._seconds)
+        return score
+
+
+def note(path: Path, line: str) -> None:
+    """Append a line; several processes may do so."""
+    descriptor = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+    os.write(descriptor, f"{line}\n".encode())
+    os.close(descriptor)
+
+
+def digest(model: nn.Layer) -> str:
+    values = [tensor.numpy().tobytes() for tensor in model.state_dict().values()]
+    return hashlib.sha256(b"".join(values)).hexdigest()[:12]
+
+
+def evaluations(counts: Path, model: nn.Layer) -> Counter[str]:
+    """How often each masked model was scored; the whole one is left out."""
+    found = Counter(counts.read_text().split()) if counts.exists() else Counter()
+    found.pop(digest(model), None)
+    return found
+
+
+def made(counts: Path | None = None, seconds: float = 0.0, seed: int = 0):
+    """A model and what scores it: what a worker needs."""
+    model = network(seed)
+    return model, Closeness(model, counts, seconds)
+
+
+def other_weights():
+    return made(seed=1)
+
+
+def other_data():
+    model, evaluate = made()
+    return model, lambda: evaluate() / 2
+
+
+def failing():
+    model, evaluate = made()
+    calls = []
+
+    def fails_later() -> float:
+        calls.append(1)
+        if len(calls) > 3:
+            raise ValueError("the data set is gone")
+        return evaluate()
+
+    return model, fails_later
+
+
+def only_a_model():
+    return network()
+
+
+def other_network():
+    model = nn.Sequential(nn.Conv2D(3, 4, 1))
+    return model, Closeness(model)
+
+
+def sweep(journal: Path, counts: Path, seconds: float = 0.0) -> dysens.Sensitivities:
+    """The sweep that is broken off and taken up again."""
+    model, evaluate = made(counts, seconds)
+    ds = dysens.DygraphSensitivity(model, SHAPE)
+    return ds.sensitive(evaluate, RATIOS, sen_file=journal, progress=False)
+
+
+def results(sens: dysens.Sensitivities) -> list[tuple[str, float, float, float]]:
+    """What has to be the same, however often a sweep was broken off."""
+    return [(point.path, point.ratio, point.metric, point.loss) for point in sens.points]

@@ -57,6 +57,7 @@ setup(
         "tqdm",
         "pyyaml",
         "filelock",
+        "psutil",
     ],
     extras_require={
         "cpu": ["paddlepaddle>=3.0"],
@@ -81,6 +82,5 @@ setup(
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
-        "License :: OSI Approved :: Apache Software License",
     ],
 )

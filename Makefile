@@ -1,0 +1,73 @@
+# Everything from a fresh clone, with Python 3.9 to 3.12 and make:
+#   make demo      train, sweep, prune and fine-tune a small network, and say where the files are
+#   make test      the whole suite on both stacks
+# The stacks (see the table in README.md) live in .venvs/ and are rebuilt when their requirements change.
+
+PYTHON ?= python3
+PIP_QUIET := --quiet --disable-pip-version-check
+PADDLE3 := .venvs/paddle3/bin/python
+PADDLE26 := .venvs/paddle26/bin/python
+NODEPS := configs/ocr/requirements-nodeps.txt configs/det/requirements-nodeps.txt
+REQUIREMENTS := setup.py tests/constraints-paddle3.txt $(NODEPS)
+SOURCES := dysens tests tools benchmarks setup.py
+# Paddle warns about things that a user of the demo can do nothing about (ccache, batch norm).
+RUN := -W ignore::UserWarning
+
+.PHONY: demo demo-ocr test lint bench venvs clean help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '2,3s/^#   //p' Makefile
+	@echo 'make lint      ruff and mypy'
+	@echo 'make bench     the benchmarks, on both stacks'
+	@echo 'make demo-ocr  the same story with PP-OCRv3 text detection'
+	@echo 'make venvs     only build .venvs/paddle3 and .venvs/paddle26'
+	@echo 'make clean     remove caches and output/, keep .venvs'
+
+demo: .venvs/paddle3/.stamp
+	$(PADDLE3) $(RUN) -m dysens.demo
+
+demo-ocr: .venvs/paddle3/.stamp
+	$(PADDLE3) $(RUN) -m dysens.adapters.ocr.demo
+
+# Both stacks at the same time, one core each; the output of each comes in one piece, at its end.
+test: venvs
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-paddle3 test-paddle26
+
+.PHONY: test-paddle3 test-paddle26
+test-paddle3 test-paddle26: test-%: .venvs/%/.stamp
+	@echo "== $*"
+	@OMP_NUM_THREADS=1 .venvs/$*/bin/python -m pytest -p no:cacheprovider
+
+lint: .venvs/paddle3/.stamp
+	$(PADDLE3) -m ruff check $(SOURCES)
+	$(PADDLE3) -m ruff format --check $(SOURCES)
+	$(PADDLE3) -m mypy
+
+bench: venvs
+	$(PADDLE26) benchmarks/speed.py
+	$(PADDLE3) benchmarks/speed.py
+
+venvs: .venvs/paddle3/.stamp .venvs/paddle26/.stamp
+
+.venvs/paddle3/.stamp: $(REQUIREMENTS)
+	@echo "Installing $(@D) (Paddle 3): a few minutes, once."
+	@$(PYTHON) -m venv $(@D)
+	@$(PADDLE3) -m pip install $(PIP_QUIET) --upgrade pip
+	@$(PADDLE3) -m pip install $(PIP_QUIET) --constraint tests/constraints-paddle3.txt --editable '.[cpu,test,ocr,det]'
+	@$(PADDLE3) -m pip install $(PIP_QUIET) --no-deps $(NODEPS:%=--requirement %)
+	@touch $@
+
+.venvs/paddle26/.stamp: $(REQUIREMENTS)
+	@echo "Installing $(@D) (Paddle 2.6 and PaddleSlim): a few minutes, once."
+	@$(PYTHON) -m venv $(@D)
+	@$(PADDLE26) -m pip install $(PIP_QUIET) --upgrade pip
+	@$(PADDLE26) -m pip install $(PIP_QUIET) --editable '.[slim,test,ocr,det]'
+	@$(PADDLE26) -m pip install $(PIP_QUIET) --no-deps $(NODEPS:%=--requirement %)
+# PaddleSlim brings an OpenCV that needs a display's libraries; the headless one has to be the last to write cv2.
+	@$(PADDLE26) -m pip install $(PIP_QUIET) --no-deps --force-reinstall 'opencv-python-headless<4.12'
+	@touch $@
+
+clean:
+	rm -rf output build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find dysens tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

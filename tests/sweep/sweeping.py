@@ -120,10 +120,10 @@ def other_network():
 
 
 def sweep(journal: Path, counts: Path, seconds: float = 0.0) -> dysens.Sensitivities:
-    """The sweep that is broken off and taken up again."""
+    """The sweep that is broken off and taken up again; without a compiled copy, which takes longer than all its points."""
     model, evaluate = made(counts, seconds)
     ds = dysens.DygraphSensitivity(model, SHAPE)
-    return ds.sensitive(evaluate, RATIOS, sen_file=journal, progress=False)
+    return ds.sensitive(evaluate, RATIOS, sen_file=journal, progress=False, fast="off")
 
 
 def results(sens: dysens.Sensitivities) -> list[tuple[str, float, float, float]]:

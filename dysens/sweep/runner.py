@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-import paddle
 
 from dysens.errors import InputError
 from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Role
-from dysens.live import isolate, preserved
 from dysens.progress import progress
-from dysens.pruning.apply import masked
 from dysens.pruning.plan import plan_for
 from dysens.results.journal import Journal
 from dysens.results.points import Point
 from dysens.sweep.metrics import metric_of, relative_loss
+from dysens.sweep.scoring import Scorer
 from dysens.sweep.sharing import SharedPoints
 
 log = logging.getLogger("dysens.sweep")
@@ -33,24 +32,20 @@ class Sweep:
     """What a sweep needs to know.
 
     Attributes:
-        model: The live layer; it is left as found.
-        roles: Its layers with weights.
+        roles: The model's layers with weights.
         groups: What to sweep.
         choose: Which units a ratio removes from a group.
         ratios: The shares of units to remove.
-        evaluate: Scores the live model.
+        scorer: Scores the live model, and leaves it as found.
         baseline: What the whole model scores.
-        higher_is_better: False if the score is an error.
     """
 
-    model: paddle.nn.Layer
     roles: Mapping[str, Role]
     groups: Sequence[ChannelGroup]
     choose: Choice
     ratios: Sequence[float]
-    evaluate: Callable[[], object]
+    scorer: Scorer
     baseline: float
-    higher_is_better: bool = True
 
     def run(self, journal: Journal | None = None, show_progress: bool = True) -> list[Point]:
         """Measure every point that the journal lacks; each is on disk before the next begins.
@@ -58,9 +53,9 @@ class Sweep:
         Other processes may work on the same journal at the same time: the points are shared among them.
         """
         metrics: dict[tuple[str, bytes], float] = {}
-        with journal or nullcontext(), preserved(self.model):
-            isolate(self.model)
+        with journal or nullcontext():
             points = SharedPoints(self.groups, coarse_first(self.ratios), journal)
+            self._announce(points.missing)
             with progress(len(points), "sweep", show_progress, len(points.found)) as display:
                 for group, ratio in points.to_measure(display):
                     points.add(self._measure(group, ratio, metrics))
@@ -76,21 +71,21 @@ class Sweep:
         metric = metrics[key]
         if not np.isfinite(metric):
             log.warning("%s at ratio %g scores %s; the point is kept as unscored.", group.name, ratio, metric)
-        loss = relative_loss(self.baseline, metric, self.higher_is_better)
+        loss = relative_loss(self.baseline, metric, self.scorer.higher_is_better)
         return Point(group.name, group.path, ratio, metric, loss, time.perf_counter() - start)
 
     def _score(self, group: ChannelGroup, units: np.ndarray) -> float:
-        with masked(self.model, plan_for(self.roles, group.removal(units))):
-            return metric_of(self.evaluate())
+        return metric_of(self.scorer.score(plan_for(self.roles, group.removal(units))))
 
-
-def scored_apart(
-    model: paddle.nn.Layer, optimizer: paddle.optimizer.Optimizer | None, evaluate: Callable[[], object]
-) -> object:
-    """What an evaluation returns; whatever else it does (trains, switches modes, turns static mode on) is undone."""
-    with preserved(model, optimizer, gradients=True):
-        isolate(model, optimizer)
-        return evaluate()
+    def _announce(self, missing: Sequence[tuple[ChannelGroup, float]]) -> None:
+        """Let the scorer prepare for the points that are left; the largest ratio of a group stands for all of them."""
+        counts = Counter(group.name for group, _ in missing)
+        largest = {group.name: (group, ratio) for group, ratio in sorted(missing, key=lambda point: point[1])}
+        work = [
+            (plan_for(self.roles, group.removal(self.choose(group, ratio))), float(counts[name]))
+            for name, (group, ratio) in largest.items()
+        ]
+        self.scorer.expect(work)
 
 
 def checked_ratios(ratios: Iterable[float] | None) -> list[float]:

@@ -1,47 +1,69 @@
-"""What a sweep calls to score the live model, made from what a user hands in."""
+"""What a sweep calls to score the live model, whole or masked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import paddle
 
-from dysens.errors import InputError
-from dysens.sweep.evaluators import Evaluator, evaluate
-from dysens.sweep.runner import scored_apart
+from dysens.live import isolate, preserved
+from dysens.pruning.apply import masked
+from dysens.pruning.plan import PrunePlan
+from dysens.sweep.fast_forward import FastForward
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """Scores the live model.
+class Scorer(ABC):
+    """Scores the live model, whole or masked, and leaves it as found.
 
     Attributes:
         name: Goes into the journal's header.
         higher_is_better: False if the score is an error.
-        score: Gives what the evaluation returned.
     """
 
     name: str
     higher_is_better: bool
-    score: Callable[[], object]
+
+    @abstractmethod
+    def score(self, plan: PrunePlan | None = None) -> object:
+        """What the evaluation gives with the plan's masks on."""
+
+    @abstractmethod
+    def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
+        """Say what is going to be scored, so that it can be prepared: plans, and for how many ratios each stands."""
 
 
-def scorer_of(
-    model: paddle.nn.Layer,
-    eval_func: Callable[[], Any] | Evaluator,
-    higher_is_better: bool = True,
-    optimizer: paddle.optimizer.Optimizer | None = None,
-) -> Scorer:
-    """The scorer behind a function or an `Evaluator`; the model and its optimizer are left as found by every score."""
-    run: Callable[[], object]
-    if isinstance(eval_func, Evaluator):
-        name, higher_is_better = eval_func.name, eval_func.higher_is_better
-        run = partial(evaluate, model, eval_func)
-    elif callable(eval_func):
-        name, run = getattr(eval_func, "__name__", type(eval_func).__name__), eval_func
-    else:
-        raise InputError(f"eval_func has to be a function or an Evaluator, not {eval_func!r:.80}.")
-    return Scorer(name, higher_is_better, lambda: scored_apart(model, optimizer, run))
+class FunctionScorer(Scorer):
+    """Scores by a function that looks at the live model in whatever way it likes.
+
+    Whatever else the function does (trains, switches modes, turns static mode on) is undone.
+    """
+
+    def __init__(
+        self,
+        model: paddle.nn.Layer,
+        function: Callable[[], Any],
+        higher_is_better: bool,
+        optimizer: paddle.optimizer.Optimizer | None,
+        fast: FastForward,
+    ) -> None:
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.higher_is_better = higher_is_better
+        self._model = model
+        self._function = function
+        self._optimizer = optimizer
+        self._fast = fast
+
+    def score(self, plan: PrunePlan | None = None) -> object:
+        """What the function returns."""
+        with preserved(self._model, self._optimizer, gradients=True):
+            isolate(self._model, self._optimizer)
+            # The weights are masked in any case: the function may look at them, or call a part of the model.
+            on = masked(self._model, plan) if plan is not None else nullcontext()
+            with on, self._fast.serving(plan, weights_masked=True):
+                return self._function()
+
+    def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
+        """Nothing can be prepared: only the function knows what it will do."""

@@ -31,7 +31,7 @@ from dysens.results.points import Header
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.metrics import checked_baseline
 from dysens.sweep.runner import Sweep
-from dysens.sweep.scoring import scorer_of
+from dysens.sweep.scorers import Means, scorer_of
 
 Built = tuple[paddle.nn.Layer, Union[Callable[[], Any], Evaluator]]
 Build = Union[str, Callable[[], Built]]
@@ -51,6 +51,7 @@ class Job:
         header: What the journal was opened with.
         journal: Its place.
         parent: Who started the worker; without it, the worker ends.
+        means: How scoring may use the machine.
     """
 
     build: Build
@@ -60,6 +61,7 @@ class Job:
     header: Header
     journal: Path
     parent: Owner
+    means: Means
 
     def choose(self, group: ChannelGroup, ratio: float) -> np.ndarray:
         """What a ratio removes from a group."""
@@ -77,7 +79,9 @@ def work(job: Job) -> None:
         )
     # Automatic names may have shifted; the layer path is what the groups are known by.
     groups = [replace(group, name=names[group.path]) for group in job.groups]
-    scorer = scorer_of(model, eval_func, job.header.higher_is_better)
+    roles = roles_of(model)
+    means = replace(job.means, threads=int(os.environ["OMP_NUM_THREADS"]))
+    scorer = scorer_of(model, roles, groups, eval_func, job.header.higher_is_better, means=means)
     here = replace(
         job.header,
         weights=fingerprint(model),
@@ -92,16 +96,7 @@ def work(job: Job) -> None:
             "score them on the same data."
         )
     journal = Journal.open(job.journal, replace(here, baseline=job.header.baseline))
-    sweep = Sweep(
-        model,
-        roles_of(model),
-        groups,
-        job.choose,
-        job.ratios,
-        scorer.score,
-        job.header.baseline,
-        job.header.higher_is_better,
-    )
+    sweep = Sweep(roles, groups, job.choose, job.ratios, scorer, job.header.baseline)
     sweep.run(journal, show_progress=False)
 
 

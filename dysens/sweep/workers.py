@@ -28,6 +28,7 @@ from dysens.results.journal import Journal
 from dysens.results.owners import Owner
 from dysens.results.points import Header, Point
 from dysens.sweep.runner import Sweep, coarse_first
+from dysens.sweep.scorers import Means
 from dysens.sweep.sharing import POLL_SECONDS, SharedPoints
 from dysens.sweep.worker import Build, Job
 
@@ -39,7 +40,13 @@ _LINES_TO_SHOW = 30
 
 
 def run_in_workers(
-    sweep: Sweep, header: Header, journal: Journal | None, workers: int, build: Build, show_progress: bool
+    sweep: Sweep,
+    header: Header,
+    journal: Journal | None,
+    workers: int,
+    build: Build,
+    show_progress: bool,
+    means: Means,
 ) -> list[Point]:
     """Measure every point that the journal lacks, in several processes.
 
@@ -50,6 +57,7 @@ def run_in_workers(
         workers: How many processes.
         build: Makes the model and its evaluator in each of them.
         show_progress: Whether to show a bar for all of them.
+        means: How each of them may use the machine; the threads are shared out.
 
     Raises:
         WorkerError: A worker failed; the message is the worker's. The others are stopped, and what was measured is kept.
@@ -67,6 +75,7 @@ def run_in_workers(
             replace(header, baseline=sweep.baseline),
             journal.path.absolute(),
             Owner.current(),
+            means,
         )
         crew: list[_Worker] = []
         try:

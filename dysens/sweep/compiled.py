@@ -1,0 +1,131 @@
+"""A compiled copy of a live model, with one mask per consuming layer as an extra input.
+
+The layer is exported and run by Paddle's inference predictor with oneDNN. No shape changes while channels are masked, so one
+copy serves every point of a sweep. A copy may also begin in the middle, from given outputs of earlier steps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import inference
+
+from dysens.live import preserved
+from dysens.sweep.calls import Packed, UnservableError
+from dysens.sweep.interpolation import SYMPTOM, interpolation_rewritten
+from dysens.sweep.quiet import quietly
+from dysens.sweep.tracing import Recipe, Traced
+
+Masks = Mapping[str, np.ndarray]  # consumer path: what its input is multiplied by
+
+
+class CompiledForward:
+    """The forward of a model in eval mode, exported for calls of one kind.
+
+    Args:
+        model: The live layer; it is left as found, and its weights must be unmasked now.
+        recipe: What to export.
+        threads: How many threads the predictor uses.
+
+    Attributes:
+        recipe: What was exported.
+        live: See `Traced`.
+
+    Raises:
+        UnservableError: The outputs hold something that cannot be compiled.
+        Exception: Whatever Paddle raises when it cannot export or load the network.
+    """
+
+    def __init__(self, model: paddle.nn.Layer, recipe: Recipe, threads: int) -> None:
+        rewritten = interpolation_rewritten() if recipe.rewrite else nullcontext()
+        with preserved(model), TemporaryDirectory(prefix="dysens-") as folder, rewritten:
+            traced = Traced(model, recipe)
+            traced.export(Path(folder, "model"))
+            self._predictor = _predictor(Path(folder, "model"), threads)
+        self.recipe = recipe
+        self._outputs, self.live = Packed(traced.outputs.tree, ()), traced.live
+        self._specs = list(recipe.specs().values())[: len(recipe.call.tensors)]
+        self._handles = {
+            name: self._predictor.get_input_handle(name) for name in self._predictor.get_input_names()
+        }
+        self._mask_names = {c.path: f"mask_{index}" for index, c in enumerate(recipe.consumers)}
+        names = self._predictor.get_output_names()
+        if len(names) != len(traced.outputs.tensors):
+            raise UnservableError(
+                f"the exported copy has {len(names)} outputs instead of {len(traced.outputs.tensors)}"
+            )
+        self._results = [self._predictor.get_output_handle(name) for name in names]
+
+    def fits(self, call: Packed) -> bool:
+        """Whether the shapes of these inputs are among those that it was exported for."""
+        return all(
+            len(spec.shape) == len(tensor.shape)
+            and all(wanted in (-1, side) for wanted, side in zip(spec.shape, tensor.shape))
+            for spec, tensor in zip(self._specs, call.tensors)
+        )
+
+    def arrays(
+        self, call: Packed, masks: Masks, given: Mapping[int, np.ndarray] | None = None
+    ) -> list[np.ndarray]:
+        """The outputs one by one.
+
+        Args:
+            call: A call of the kind that was exported.
+            masks: By consumer path.
+            given: The outputs of earlier steps, where the export begins with them.
+        """
+        feeds = {f"input_{i}": tensor for i, tensor in enumerate(call.tensors)}
+        feeds.update(
+            {self._mask_names[path]: mask for path, mask in masks.items() if path in self._mask_names}
+        )
+        feeds.update({f"step_{step}": values for step, values in (given or {}).items()})
+        for name, handle in self._handles.items():
+            values = feeds[name]
+            handle.copy_from_cpu(
+                np.ascontiguousarray(values.numpy() if isinstance(values, paddle.Tensor) else values)
+            )
+        self._predictor.run()
+        return [result.copy_to_cpu() for result in self._results]
+
+    def __call__(self, call: Packed, masks: Masks, given: Mapping[int, np.ndarray] | None = None) -> Any:
+        """The outputs as tensors, in the structure that the model returns."""
+        return self._outputs.unpacked([paddle.to_tensor(array) for array in self.arrays(call, masks, given)])
+
+
+def _predictor(prefix: Path, threads: int) -> Any:
+    program = next(path for suffix in (".json", ".pdmodel") if (path := prefix.with_suffix(suffix)).exists())
+    config = inference.Config(str(program), str(prefix.with_suffix(".pdiparams")))
+    config.disable_gpu()
+    config.disable_glog_info()
+    config.enable_mkldnn()
+    config.set_cpu_math_library_num_threads(threads)
+    return inference.create_predictor(config)
+
+
+def compiled_forward(
+    model: paddle.nn.Layer, recipe: Recipe, threads: int, given: Mapping[int, np.ndarray] | None = None
+) -> CompiledForward:
+    """Export, load and try; interpolation is rewritten where the predictor cannot run it."""
+    masks = {consumer.path: np.ones(consumer.shape, "float32") for consumer in recipe.consumers}
+    try:
+        with quietly():
+            compiled = CompiledForward(model, recipe, threads)
+            compiled.arrays(recipe.call, masks, given)
+    except Exception as error:
+        if SYMPTOM not in str(error) or recipe.rewrite:
+            raise
+        return compiled_forward(model, replace(recipe, rewrite=True), threads, given)
+    return compiled
+
+
+def default_threads() -> int:
+    """As many as there are cores for this process. OMP_NUM_THREADS tells nothing: Paddle sets it to 1 when imported."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

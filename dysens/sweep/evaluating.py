@@ -1,0 +1,181 @@
+"""Scoring by an `Evaluator`: data in memory, small batches together, what ratios share computed once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import paddle
+
+from dysens.live import preserved
+from dysens.pruning.plan import PrunePlan
+from dysens.pruning.proof import TOLERANCE
+from dysens.sweep.batches import Chunk, KeptBatches, chunked, shuffled
+from dysens.sweep.calls import Packed, UnservableError, largest_difference, packed_call
+from dysens.sweep.compiled import Masks
+from dysens.sweep.consumers import Consumers
+from dysens.sweep.evaluators import Evaluator
+from dysens.sweep.fast_forward import FastForward
+from dysens.sweep.reuse import PrefixReuse, Work, worthwhile_cuts
+from dysens.sweep.scoring import Scorer
+
+log = logging.getLogger("dysens.sweep")
+
+Measurements = Mapping[int, Any]  # batch number: what its outputs tell
+
+
+class EvaluatorScorer(Scorer):
+    """Scores by an `Evaluator`.
+
+    Args:
+        model: The live layer.
+        evaluator: Gives batches and measures outputs.
+        consumers: The layers that take masks.
+        fast: Serves the model's forward.
+        cache_gib: How many GiB of data, and of outputs of layers, may be kept.
+    """
+
+    def __init__(
+        self,
+        model: paddle.nn.Layer,
+        evaluator: Evaluator,
+        consumers: Consumers,
+        fast: FastForward,
+        cache_gib: float,
+    ) -> None:
+        self.name = evaluator.name
+        self.higher_is_better = evaluator.higher_is_better
+        self.evaluator = evaluator
+        self._model = model
+        self._consumers = consumers
+        self._fast = fast
+        self._batches = KeptBatches(evaluator.batches, cache_gib)
+        self._chunks: list[Chunk] | None = None
+        self._reuse: PrefixReuse | None = None
+        self._forward_seconds = 0.0
+
+    def score(self, plan: PrunePlan | None = None) -> float:
+        """The evaluator's metric on all data."""
+        measured = self.measurements(plan)
+        return self.evaluator.score([measured[number] for number in sorted(measured)])
+
+    @property
+    def batch_count(self) -> int:
+        """How many batches there are; known after the first score."""
+        return len(self._batches)
+
+    def measurements(
+        self, plan: PrunePlan | None = None, enough: Callable[[Measurements], bool] | None = None
+    ) -> Measurements:
+        """What the outputs of each batch tell.
+
+        Args:
+            plan: Whose masks are on.
+            enough: Asked after every chunk of data whether the rest can be left out. The order of chunks is random, but the
+                same for all plans.
+        """
+        measured: dict[int, Any] = {}
+        with preserved(self._model), self._fast.serving(plan), paddle.no_grad():
+            self._model.eval()
+            if self._chunks is None:
+                for number, batch in self._batches:
+                    measured[number] = self._measured(batch)
+                self._chunks = self._prepared()
+                return measured
+            masks = self._consumers.masks(plan)
+            for index, chunk in enumerate(self._chunks):
+                measured.update(self._measured_chunk(index, chunk, masks))
+                if enough is not None and enough(measured):
+                    return measured
+            for number, batch in self._batches.unkept():
+                measured[number] = self._measured(batch)
+                if enough is not None and enough(measured):
+                    return measured
+        return measured
+
+    def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
+        """Compile copies that begin in the middle, where the work ahead makes up for it."""
+        if not self._chunks or not self._fast.serves or self._forward_seconds == 0:
+            return
+        example = self._chunks[0].call
+        assert example is not None
+        copy, observation = self._fast.copy_for(example), self._fast.observation(example)
+        if copy is None:
+            return
+        first = {c.path: observation.first_use(c.layer) for c in copy.recipe.consumers}
+        ahead = []
+        for plan, evaluations in work:
+            paths = {
+                path for path, mask in self._consumers.masks(plan).items() if not mask.all() and path in first
+            }
+            steps = [step for path in paths if (step := first[path]) is not None]
+            if steps:
+                ahead.append(Work(frozenset(paths), min(steps), evaluations))
+        cuts = worthwhile_cuts(ahead, observation.elapsed, self._forward_seconds, self._fast.compile_seconds)
+        if not cuts:
+            return
+        try:
+            with self._fast.out_of_the_way():
+                self._reuse = PrefixReuse(
+                    self._model, copy, ahead, cuts, self._fast.threads, example, self._batches.bytes_left
+                )
+        except (
+            Exception
+        ):  # whatever export fails with; the copy of the whole model does the same, only slower
+            log.info(
+                "The beginning of the forward is computed anew for every ratio: no copy can do without.",
+                exc_info=True,
+            )
+
+    def _measured(self, batch: Any) -> Any:
+        return self.evaluator.measure(self._model(*self.evaluator.arguments(batch)), batch)
+
+    def _measured_chunk(self, index: int, chunk: Chunk, masks: Masks) -> dict[int, Any]:
+        batches = {number: self._batches.kept[number] for number in chunk.members}
+        copy = self._fast.copy_for(chunk.call) if chunk.call is not None else None
+        if copy is None or chunk.call is None:
+            return {number: self._measured(batch) for number, batch in batches.items()}
+        outputs = None
+        if self._reuse is not None and copy is self._reuse.whole:
+            outputs = self._reuse.outputs(index, chunk.call, masks)
+        if outputs is None:
+            outputs = copy(chunk.call, masks)
+        each = zip(batches.items(), chunk.split(outputs))
+        return {number: self.evaluator.measure(out, batch) for (number, batch), out in each}
+
+    def _prepared(self) -> list[Chunk]:
+        """The kept batches as chunks; measures how long they take."""
+        alone = [Chunk((number,), (0,), None) for number in range(len(self._batches.kept))]
+        if not self._fast.serves or self._model._forward_pre_hooks or self._model._forward_post_hooks:
+            return shuffled(alone)
+        calls = [
+            (number, packed_call(self.evaluator.arguments(batch), {}))
+            for number, batch in enumerate(self._batches.kept)
+        ]
+        chunks = chunked(calls, stack=True)
+        if not self._can_be_stacked(dict(calls), chunks):
+            chunks = chunked(calls, stack=False)
+        for chunk in chunks[:1]:
+            copy = self._fast.copy_for(chunk.call) if chunk.call is not None else None
+            if copy is not None and chunk.call is not None:
+                start = time.perf_counter()
+                copy(chunk.call, self._consumers.masks(None))
+                self._forward_seconds = (time.perf_counter() - start) * len(chunks)
+        return chunks
+
+    def _can_be_stacked(self, calls: Mapping[int, Packed], chunks: Sequence[Chunk]) -> bool:
+        """Whether samples are independent: the outputs of batches that run together are those that each has alone."""
+        chunk = next((chunk for chunk in chunks if len(chunk.members) > 1), None)
+        if chunk is None or chunk.call is None:
+            return True
+        copy, masks = self._fast.copy_for(calls[chunk.members[0]]), self._consumers.masks(None)
+        if copy is None or not copy.fits(chunk.call):
+            return False
+        try:
+            together = chunk.split(copy(chunk.call, masks))
+        except UnservableError:
+            return False
+        pairs = zip(together, (copy(calls[number], masks) for number in chunk.members))
+        return all(largest_difference(one, other) <= TOLERANCE for one, other in pairs)

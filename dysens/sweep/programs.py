@@ -1,0 +1,41 @@
+"""Reading a traced program backwards: what its outputs need. One small reader per kind of program that Paddle has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import paddle
+
+SYMBOLIC = (paddle.static.Variable, paddle.pir.Value)
+"""What stands for a tensor while a program is traced."""
+
+
+def needed(program: Any, outputs: Iterable[Any], given: Iterable[Any]) -> list[Any]:
+    """Those of the ``given`` values that the outputs are computed from, if nothing before them counts.
+
+    Args:
+        program: What was traced.
+        outputs: Values to compute.
+        given: Values that are known beforehand.
+    """
+    outputs = list(outputs)
+    key, reads, writes = _reader(outputs)
+    known = {key(value): value for value in given}
+    wanted = {key(value) for value in outputs}
+    for operation in reversed(program.global_block().ops):
+        if any(key(value) in wanted and key(value) not in known for value in writes(operation)):
+            wanted.update(key(value) for value in reads(operation))
+    return [value for name, value in known.items() if name in wanted]
+
+
+def _reader(outputs: Iterable[Any]) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    if any(isinstance(value, paddle.static.Variable) for value in outputs):
+        return (
+            lambda value: value if isinstance(value, str) else value.name,
+            lambda operation: operation.input_arg_names,
+            lambda operation: operation.output_arg_names,
+        )
+    from paddle.autograd.backward_utils import get_real_op_inputs, get_real_op_outputs
+
+    return lambda value: value.hash(), get_real_op_inputs, get_real_op_outputs

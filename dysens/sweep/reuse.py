@@ -1,0 +1,142 @@
+"""What lies before the first masked layer is the same for all ratios: it is computed once per chunk of data.
+
+A copy of the model that begins in the middle takes the outputs of earlier steps from memory. Which beginnings are worth
+compiling is decided by the work ahead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dysens.pruning.proof import TOLERANCE
+from dysens.sweep.calls import Packed, largest_difference
+from dysens.sweep.compiled import CompiledForward, Masks, compiled_forward
+
+log = logging.getLogger("dysens.sweep")
+
+# Compiling has to save this many times what it costs: estimates err.
+_MARGIN = 1.5
+
+
+@dataclass(frozen=True)
+class Work:
+    """Evaluations that lie ahead.
+
+    Attributes:
+        masked: The paths of the layers whose inputs they mask.
+        first: The first step at which one of them runs.
+        evaluations: How many, in passes over the data.
+    """
+
+    masked: frozenset[str]
+    first: int
+    evaluations: float
+
+
+def worthwhile_cuts(
+    work: Sequence[Work], elapsed: Sequence[float], evaluation_seconds: float, compile_seconds: float
+) -> list[int]:
+    """The steps at which to begin copies, rising.
+
+    Args:
+        work: What lies ahead.
+        elapsed: For each step, the share of a forward pass that is over when it ends.
+        evaluation_seconds: What one pass over the data takes now.
+        compile_seconds: What one copy takes to make.
+    """
+    chosen: list[int] = []
+
+    def saved(cuts: Sequence[int]) -> float:
+        """Seconds that copies beginning at these steps save."""
+        return evaluation_seconds * sum(
+            each.evaluations * max((elapsed[cut - 1] for cut in cuts if cut <= each.first), default=0.0)
+            for each in work
+        )
+
+    while True:
+        options = sorted({each.first for each in work} - {0, *chosen})
+        gains = {cut: saved([*chosen, cut]) - saved(chosen) for cut in options}
+        best = max(gains, key=lambda cut: gains[cut], default=None)
+        # The first one needs a copy of the beginning as well, and a pass over the data to fill the memory.
+        price = compile_seconds if chosen else 2 * compile_seconds + evaluation_seconds
+        if best is None or gains[best] <= _MARGIN * price:
+            return sorted(chosen)
+        chosen.append(best)
+
+
+class PrefixReuse:
+    """Copies of a model that begin in the middle, and the outputs of earlier steps that they begin with.
+
+    Args:
+        model: The live layer, unmasked and with its own forward.
+        whole: The copy of the whole forward; its `live` knows the cuts.
+        work: What lies ahead.
+        cuts: Where to begin.
+        threads: How many threads the copies use.
+        example: A call to try the copies on.
+        budget: How many bytes of outputs may be kept.
+
+    Attributes:
+        whole: The copy that it stands in for.
+    """
+
+    def __init__(
+        self,
+        model: paddle.nn.Layer,
+        whole: CompiledForward,
+        work: Sequence[Work],
+        cuts: Sequence[int],
+        threads: int,
+        example: Packed,
+        budget: int,
+    ) -> None:
+        self.whole = whole
+        self._budget = budget
+        self._memory: dict[int, dict[int, np.ndarray]] = {}
+        self._steps = sorted({step for cut in cuts for step in whole.live[cut]})
+        bare = replace(whole.recipe, call=example, consumers=(), cuts=())
+        self._beginning = compiled_forward(model, replace(bare, wanted=self._steps), threads)
+        values = dict(zip(self._steps, self._beginning.arrays(example, {})))
+        self._ends: list[tuple[frozenset[str], CompiledForward]] = []
+        for cut, until in zip(cuts, (*cuts[1:], None)):
+            mine = [w for w in work if w.first >= cut and (until is None or w.first < until)]
+            paths = frozenset(path for each in mine for path in each.masked)
+            consumers = [consumer for consumer in whole.recipe.consumers if consumer.path in paths]
+            recipe = replace(bare, given=whole.live[cut], consumers=consumers)
+            end = compiled_forward(model, recipe, threads, values)
+            if self._agrees(end, example, values):
+                self._ends.append((paths, end))
+
+    def outputs(self, number: int, call: Packed, masks: Masks) -> Any:
+        """What the whole copy would give; None if memory or copies for that are lacking.
+
+        Args:
+            number: Tells the chunks of data apart.
+            call: The model's arguments for this chunk.
+            masks: By consumer path.
+        """
+        changed = {c.path for c in self.whole.recipe.consumers if not masks[c.path].all()}
+        end = next((copy for paths, copy in reversed(self._ends) if changed <= paths), None)
+        values = self._remembered(number, call) if end is not None else None
+        return end(call, masks, values) if end is not None and values is not None else None
+
+    def _remembered(self, number: int, call: Packed) -> Mapping[int, np.ndarray] | None:
+        if number not in self._memory:
+            values = dict(zip(self._steps, self._beginning.arrays(call, {})))
+            size = sum(array.nbytes for array in values.values())
+            self._memory[number] = values if size <= self._budget else {}
+            self._budget -= size if self._memory[number] else 0
+        return self._memory[number] or None
+
+    def _agrees(self, end: CompiledForward, call: Packed, values: Mapping[int, np.ndarray]) -> bool:
+        """Whether a copy gives what the whole one does, with every other channel masked."""
+        masks = {c.path: np.ones(c.shape, "float32") for c in self.whole.recipe.consumers}
+        for consumer in end.recipe.consumers:
+            masks[consumer.path].reshape(-1)[::2] = 0.0
+        return largest_difference(end(call, masks, values), self.whole(call, masks)) <= TOLERANCE

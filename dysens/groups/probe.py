@@ -53,13 +53,20 @@ class Visit:
     real: Callable[[], Any]  # what the layer would really return
 
 
-@dataclass(frozen=True)
 class _StandIn:
     """What a layer answers at one call (a depthwise convolution: its pattern), and a second draw for the first tensor."""
 
-    entry_shape: list[int]
-    answer: Any
-    other: np.ndarray
+    def __init__(self, entry_shape: list[int], answer: Any, other: np.ndarray) -> None:
+        self.entry_shape = entry_shape
+        self.other = other
+        self._answer = _copied(answer)
+        self._pristine = answer
+
+    def answer(self) -> Any:
+        """The same tensors each time, unless somebody has written into them (SAR's decoder masks its attention so)."""
+        if any(map(_written, leaves(self._answer))):
+            self._answer = _copied(self._pristine)
+        return self._answer
 
 
 class Probe:
@@ -199,8 +206,9 @@ class Probe:
         def compare(visit: Visit) -> None:
             path = visit.call[0]
             seen[path] += 1
-            if visit.entry is self._tensors.get(visit.call) and not visit.further:
-                return  # straight from a stand-in that was not disturbed
+            straight = visit.entry is self._tensors.get(visit.call) and not _written(visit.entry)
+            if straight and not visit.further:
+                return  # from a stand-in that was not disturbed
             base, got = self._entries.get(visit.call), _numbers(visit.entry)
             if base is None or base.shape != got.shape:
                 movement.flow = True
@@ -227,7 +235,7 @@ class Probe:
         known = self._stand_ins.get(visit.call)
         axis = visit.role.entry_axis
         if known is not None and _without(visit.entry.shape, axis) == _without(known.entry_shape, axis):
-            return known.answer
+            return known.answer()
         return map_leaves(self._draw_like, visit.real())
 
     def _disturbed(self, visit: Visit, mask: np.ndarray) -> Any:
@@ -357,6 +365,14 @@ def in_a_sentence(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     telling = [line for line in lines if line and not line.startswith(("[Hint", "-----", "Error Message"))]
     return f"{type(error).__name__}: {telling[-1][:300] if telling else repr(error)}"
+
+
+def _written(leaf: Any) -> bool:
+    return isinstance(leaf, paddle.Tensor) and leaf.inplace_version > 0
+
+
+def _copied(tree: Any) -> Any:
+    return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, paddle.Tensor) else leaf, tree)
 
 
 def _numbers(tensor: paddle.Tensor) -> np.ndarray:

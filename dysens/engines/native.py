@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import paddle
@@ -98,9 +98,10 @@ class _Settlement:
 
     def settle(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], dict[str, str]]:
         """The groups that work, in parameter order, and for the others why not, by path of their weights."""
-        failing = self._failing(groups)
-        if not failing:
+        wrong = self._trial(groups)
+        if wrong is None:
             return groups, {}
+        failing = self._failing(groups, wrong)
         settled = [group for group in groups if group not in failing]
         left = list(failing)
         for rearrange in (self._as_conv_groups, self._in_own_blocks, self._in_common_blocks):
@@ -116,6 +117,9 @@ class _Settlement:
         return sorted(settled, key=lambda group: self._order[group.path]), reasons
 
     def _trial(self, groups: Sequence[ChannelGroup]) -> str | None:
+        """None, or what goes wrong when these groups are cut together."""
+        if not groups:
+            return None
         for group in groups:
             if len(group.weakest(np.zeros(group.size), 0.99)) == 0:
                 return f"layer '{group.layers[0]}' can lose no channel without leaving some layer with none"
@@ -125,19 +129,20 @@ class _Settlement:
                 return wrong
         return None
 
-    def _failing(self, groups: list[ChannelGroup]) -> dict[ChannelGroup, str]:
-        """The groups that fail, with the reason; halving the list finds few among many quickly."""
-        wrong = self._trial(groups) if groups else None
-        if wrong is None:
-            return {}
+    def _failing(self, groups: list[ChannelGroup], wrong: str) -> dict[ChannelGroup, str]:
+        """Those of groups that fail together that also fail alone, with the reason; halving finds few among many quickly."""
         if len(groups) == 1:
             return {groups[0]: wrong}
-        middle = len(groups) // 2
-        return {**self._failing(groups[:middle]), **self._failing(groups[middle:])}
+        found: dict[ChannelGroup, str] = {}
+        for half in (groups[: len(groups) // 2], groups[len(groups) // 2 :]):
+            reason = self._trial(half)
+            if reason is not None:
+                found.update(self._failing(half, reason))
+        return found
 
     def _compatible(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], dict[ChannelGroup, str]]:
         """Each works alone; keep those that also work together."""
-        if not groups or self._trial(groups) is None:
+        if self._trial(groups) is None:
             return groups, {}
         kept: list[ChannelGroup] = []
         clashing: dict[ChannelGroup, str] = {}
@@ -152,7 +157,16 @@ class _Settlement:
     # Ways to balance, each giving what works and what is left
 
     def _as_conv_groups(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
-        return self._try_sets(groups, lambda some: by_conv_groups(some, self._wiring.roles, self._tensors))
+        merged: dict[ChannelGroup, list[ChannelGroup]] = {}
+        for some in connected(groups, self._wiring.roles):
+            group = by_conv_groups(some, self._wiring.roles, self._tensors)
+            if group is not None:
+                merged[group] = some
+        wrong = self._trial(list(merged))
+        failing = self._failing(list(merged), wrong) if wrong is not None else {}
+        working = [group for group in merged if group not in failing]
+        done = {id(part) for group in working for part in merged[group]}
+        return working, [group for group in groups if id(group) not in done]
 
     def _in_own_blocks(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
         working: list[ChannelGroup] = []
@@ -163,7 +177,13 @@ class _Settlement:
         return working, left
 
     def _in_common_blocks(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
-        return self._try_sets(groups, self._balanced)
+        working: list[ChannelGroup] = []
+        left: list[ChannelGroup] = []
+        for some in connected(groups, self._wiring.roles):
+            balanced = self._balanced(some)
+            working += [balanced] if balanced is not None else []
+            left += some if balanced is None else []
+        return working, left
 
     def _balanced(self, groups: Sequence[ChannelGroup]) -> ChannelGroup | None:
         for equal in (True, False):
@@ -171,16 +191,3 @@ class _Settlement:
             if group is not None and self._trial([group]) is None:
                 return group
         return None
-
-    def _try_sets(
-        self, groups: list[ChannelGroup], merge: Callable[[Sequence[ChannelGroup]], ChannelGroup | None]
-    ) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
-        working: list[ChannelGroup] = []
-        left: list[ChannelGroup] = []
-        for some in connected(groups, self._wiring.roles):
-            merged = merge(some)
-            if merged is not None and self._trial([merged]) is None:
-                working.append(merged)
-            else:
-                left += some
-        return working, left

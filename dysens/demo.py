@@ -134,7 +134,7 @@ def run(folder: Path, quick: bool = False) -> dict[str, float]:
         folder: Where the files go.
         quick: Train less and sweep fewer ratios: for tests, the numbers mean little.
     """
-    epochs, tuning_epochs = (2, 1) if quick else (15, 4)
+    epochs, tuning_epochs = (2, 1) if quick else (10, 4)
     ratios = [0.25, 0.5, 0.75] if quick else None
     folder.mkdir(parents=True, exist_ok=True)
     journal = folder / "sensitivities.jsonl"

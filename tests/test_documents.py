@@ -1,0 +1,46 @@
+"""Every Python block in README.md and docs/*.md runs as it stands, one file after the other from top to bottom."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dysens  # noqa: F401  before any block imports paddle
+
+HOME = Path(__file__).parents[1]
+DOCUMENTS = sorted([*HOME.glob("README*.md"), *HOME.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s#]+)[^)]*\)")
+
+
+def blocks_of(document: Path) -> list[tuple[int, str]]:
+    """The line at which each block starts, and its code."""
+    text = document.read_text(encoding="utf-8")
+    return [(text.count("\n", 0, match.start(1)), match[1]) for match in BLOCK.finditer(text)]
+
+
+def named(document: Path) -> str:
+    return document.relative_to(HOME).as_posix()
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks_of(d)], ids=named)
+def test_code_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for line, code in blocks_of(document):
+        # Empty lines before the code make a traceback point at the line of the document.
+        exec(compile("\n" * line + code, str(document), "exec"), names)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_links_to_files_lead_somewhere(document: Path) -> None:
+    targets = [target for target in LINK.findall(document.read_text(encoding="utf-8")) if "://" not in target]
+    missing = [target for target in targets if not (document.parent / target).exists()]
+    assert not missing
+
+
+def test_the_readme_has_a_block_to_run() -> None:
+    assert len(blocks_of(HOME / "README.md")) >= 1

@@ -1,0 +1,78 @@
+"""What is shown while a sweep runs: a bar on a terminal, a line a minute in a log, nothing if so wished."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from dysens import progress as module
+from dysens.progress import progress
+
+SCRIPT = """
+from dysens.progress import progress
+with progress(4, "sweep", shown={shown}, done=1) as display:
+    for done in (2, 3, 4):
+        display.at("stem.0.weight at 0.5")
+        display.last(0.125)
+        display.reach(done)
+"""
+
+
+def on_a_terminal(shown: bool) -> str:
+    """What a terminal gets to see of it."""
+    pty, fcntl, termios = map(pytest.importorskip, ("pty", "fcntl", "termios"))
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    try:
+        subprocess.run([sys.executable, "-c", SCRIPT.format(shown=shown)], stderr=slave, check=True)
+        os.set_blocking(master, False)
+        try:
+            return os.read(master, 1 << 16).decode()
+        except BlockingIOError:
+            return ""
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def test_a_bar_on_a_terminal():
+    seen = on_a_terminal(shown=True)
+    assert "sweep:" in seen
+    assert "1/4" in seen
+    assert "4/4" in seen
+    assert "stem.0.weight at 0.5, loss 0.1250" in seen
+    assert "<" in seen  # 00:03<00:01: what is gone, what is left
+
+
+def test_no_bar_if_so_wished():
+    assert on_a_terminal(shown=False) == ""
+
+
+def test_nothing_but_the_log_elsewhere():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(shown=True)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == done.stderr == ""
+
+
+def test_a_line_in_the_log_now_and_then(caplog, monkeypatch):
+    caplog.set_level("INFO", logger="dysens")
+    with progress(4, "sweep", done=1) as display:
+        display.at("stem.0.weight at 0.5")
+        display.reach(2)
+    assert not caplog.text  # a minute has not passed
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", 0.0)
+    with progress(4, "sweep", done=1) as display:
+        display.at("stem.0.weight at 0.5")
+        display.last(0.125)
+        display.reach(2)
+    first, second = caplog.messages
+    assert first.startswith("sweep: 1 of 4 points, unknown time left, stem.0.weight at 0.5")
+    assert second.startswith("sweep: 2 of 4 points, 00:00 left, stem.0.weight at 0.5, loss 0.1250")
+    with progress(4, "sweep", shown=False) as display:
+        display.reach(1)
+    assert len(caplog.messages) == 2

@@ -4,31 +4,27 @@
 # The stacks (see the table in README.md) live in .venvs/ and are rebuilt when their requirements change.
 
 PYTHON ?= python3
-PIP_QUIET := --quiet --disable-pip-version-check
+PIP_QUIET := -qq --disable-pip-version-check
 PADDLE3 := .venvs/paddle3/bin/python
 PADDLE26 := .venvs/paddle26/bin/python
 NODEPS := configs/ocr/requirements-nodeps.txt configs/det/requirements-nodeps.txt
 REQUIREMENTS := setup.py tests/constraints-paddle3.txt $(NODEPS)
 SOURCES := dysens tests tools benchmarks setup.py
-# Paddle warns about things that a user of the demo can do nothing about (ccache, batch norm).
-RUN := -W ignore::UserWarning
+# Paddle warns, in Python and in C++, about things that a user of the demo can do nothing about (ccache, batch norm).
+QUIETLY := GLOG_minloglevel=2 PYTHONWARNINGS=ignore::UserWarning
 
-.PHONY: demo demo-ocr test lint bench venvs clean help
+.PHONY: demo test lint bench venvs clean help
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n '2,3s/^#   //p' Makefile
 	@echo 'make lint      ruff and mypy'
 	@echo 'make bench     the benchmarks, on both stacks'
-	@echo 'make demo-ocr  the same story with PP-OCRv3 text detection'
 	@echo 'make venvs     only build .venvs/paddle3 and .venvs/paddle26'
 	@echo 'make clean     remove caches and output/, keep .venvs'
 
 demo: .venvs/paddle3/.stamp
-	$(PADDLE3) $(RUN) -m dysens.demo
-
-demo-ocr: .venvs/paddle3/.stamp
-	$(PADDLE3) $(RUN) -m dysens.adapters.ocr.demo
+	@$(QUIETLY) $(PADDLE3) -m dysens.demo
 
 # Both stacks at the same time, one core each; the output of each comes in one piece, at its end.
 test: venvs

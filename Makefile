@@ -26,14 +26,19 @@ help:
 demo: .venvs/paddle3/.stamp
 	@$(QUIETLY) $(PADDLE3) -m dysens.demo
 
-# Both stacks at the same time, one core each; the output of each comes in one piece, at its end.
+# Both stacks at the same time, one core each. Each stack's output comes in one piece when it is done, and pytest's closing
+# lines once more at the end; what is under way stands in output/test-*.log.
 test: venvs
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-paddle3 test-paddle26
+	@mkdir -p output
+	@echo "Testing paddle3 and paddle26 side by side; output/test-paddle3.log and output/test-paddle26.log grow meanwhile."
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-paddle3 test-paddle26; status=$$?; \
+	for stack in paddle3 paddle26; do echo "== $$stack"; tail -n 1 output/test-$$stack.log; done; exit $$status
 
 .PHONY: test-paddle3 test-paddle26
 test-paddle3 test-paddle26: test-%: .venvs/%/.stamp
 	@echo "== $*"
-	@OMP_NUM_THREADS=1 .venvs/$*/bin/python -m pytest -p no:cacheprovider
+	@OMP_NUM_THREADS=1 .venvs/$*/bin/python -m pytest -p no:cacheprovider > output/$@.log 2>&1; status=$$?; \
+	cat output/$@.log; exit $$status
 
 lint: .venvs/paddle3/.stamp
 	$(PADDLE3) -m ruff check $(SOURCES)

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import paddle
 from paddle import nn
+from paddle.base import unique_name
 
 from dysens.interrupts import WATCH
 
@@ -111,18 +112,29 @@ class OptimizerState:
 
     def restore(self) -> None:
         """Give the optimizer the state it had."""
-        for name in self._optimizer._accumulators:
-            self._optimizer._accumulators[name].clear()
-            self._optimizer._accumulators[name].update(self._accumulators.get(name, {}))
-        for own, kept in (
+        for name, slots in self._optimizer._accumulators.items():
+            kept = self._accumulators.get(name, {})
+            for parameter in slots.keys() - kept.keys():
+                _give_name_back(slots[parameter].name)
+            slots.clear()
+            slots.update(kept)
+        for own, before in (
             (self._optimizer._master_weights, self._masters),
             (self._optimizer._accumulators_holder, self._pending),
             (_begun(self._optimizer), self._begun),
         ):
             own.clear()
-            own.update(kept)
+            own.update(before)
         for state in self._tensors:
             state.restore()
+
+
+def _give_name_back(name: str) -> None:
+    """Let the next accumulator have this name: optimizer states are saved and found by names that end in a count."""
+    key, _, number = name.rpartition("_")
+    counts = unique_name.generator.ids
+    if number.isdigit() and counts.get(key) == int(number) + 1:
+        counts[key] = int(number)
 
 
 def _begun(optimizer: paddle.optimizer.Optimizer) -> set[str]:

@@ -152,7 +152,7 @@ def run(folder: Path, quick: bool = False) -> dict[str, float]:
     start = time.perf_counter()
     ds = DygraphSensitivity(model, INPUT_SHAPE)
     print(ds.groups)
-    print(f"   {len(ds.groups)} groups, all proven ({_since(start)}). Not prunable: {ds.unprunable}")
+    print(f"   {len(ds.groups)} groups, all proven ({_since(start)}). Not prunable: {ds.unprunable or 'none'}.")
 
     say("3. Sweep: what does each group lose at each ratio? The model is masked, never changed.")
     start = time.perf_counter()

@@ -11,7 +11,7 @@ import paddle
 
 from dysens.errors import InputError
 from dysens.groups.roles import tensors_by_path
-from dysens.live import preserved
+from dysens.live import isolate, preserved
 from dysens.pruning.apply import cut, history
 from dysens.pruning.plan import PrunePlan
 
@@ -72,6 +72,7 @@ def load_pruned(
             _check_fits(model, stage)
             cut(model, stage, optimizer)
         _check_weights(model, state)
+        isolate(model, optimizer)  # weights are written in place
         for name, tensor in model.state_dict().items():
             tensor.set_value(state[name])
         if optimizer is not None and optimizer_state is not None:

@@ -1,13 +1,13 @@
 """From a trained network to a smaller one, start to end, in about a minute: ``python -m dysens.demo``.
 
-Written to be read as well as run: `main` is the whole story, and each step is one short function.
+Written to be read as well as run: `run` is the whole story, and each step is one short function.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,13 +104,61 @@ def accuracy(model: nn.Layer, data: Digits) -> float:
     return float((guesses == data.labels).mean())
 
 
-def write_plots(sens: Sensitivities, folder: Path) -> None:
-    """The same losses twice: as curves and as a heat map."""
+def say(text: str) -> None:
+    """A step of the story, with an empty line before it."""
+    print(f"\n{text}", flush=True)
+
+
+def step_train(train_set: Digits, test_set: Digits, epochs: int) -> nn.Layer:
+    """A network that is worth pruning."""
+    say(f"1. Train a small network on {len(train_set)} digits (epochs: {epochs}).")
+    start = time.perf_counter()
+    model = DigitNet()
+    train(model, train_set, epochs, learning_rate=1e-2)
+    score = accuracy(model, test_set)
+    print(f"   {score:.4f} of {len(test_set)} other digits are read right ({_since(start)}).")
+    return model
+
+
+def step_groups(model: nn.Layer) -> DygraphSensitivity:
+    """Which channels move together."""
+    say("2. Find the groups of channels that have to go together, and prove each by a trial cut.")
+    start = time.perf_counter()
+    ds = DygraphSensitivity(model, INPUT_SHAPE)
+    print(ds.groups)
+    print(
+        f"   {len(ds.groups)} groups, all proven ({_since(start)}). Not prunable: {ds.unprunable or 'none'}"
+    )
+    return ds
+
+
+def step_sweep(
+    ds: DygraphSensitivity, eval_func: Callable[[], float], ratios: list[float] | None, folder: Path
+) -> Sensitivities:
+    """What each group is worth, as a journal and as pictures."""
+    say("3. Sweep: what does each group lose at each ratio? The model is masked, never changed.")
+    start = time.perf_counter()
+    journal = folder / "sensitivities.jsonl"
+    journal.unlink(missing_ok=True)  # of an earlier run, with other weights
+    sens = ds.sensitive(eval_func, ratios=ratios, sen_file=journal)
     sensitivity_curves(sens).savefig(folder / "curves.png")
     heat_map(sens).savefig(folder / "heat_map.png")
+    print(f"   {len(sens.points)} points ({_since(start)}).")
+    return sens
 
 
-def results_table(outcome: PruneOutcome, scores: dict[str, float]) -> str:
+def step_cut(ds: DygraphSensitivity, sens: Sensitivities) -> PruneOutcome:
+    """The cut that costs least."""
+    say(f"4. Choose the ratios that remove {FLOPS_TO_REMOVE:.0%} of the FLOPs at the least loss, and cut.")
+    ratios = ds.ratios_by_flops(sens, FLOPS_TO_REMOVE)
+    difference = ds.verify(ratios)
+    outcome = ds.prune_vars(ratios)
+    print(outcome)
+    print(f"   Masked and cut model agree: their outputs differ by {difference:.0e} at most.")
+    return outcome
+
+
+def results_table(outcome: PruneOutcome, scores: Mapping[str, float]) -> str:
     """Accuracy, FLOPs and parameters, stage by stage."""
     lines = [f"{'':<22}{'accuracy':>10}{'FLOPs':>14}{'parameters':>14}"]
     for stage, score in scores.items():
@@ -119,11 +167,6 @@ def results_table(outcome: PruneOutcome, scores: dict[str, float]) -> str:
         params = outcome.params_before if whole else outcome.params_after
         lines.append(f"{stage:<22}{score:>10.4f}{flops:>14,}{params:>14,}")
     return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    """A step of the story, with an empty line before it."""
-    print(f"\n{text}", flush=True)
 
 
 def run(folder: Path, quick: bool = False) -> dict[str, float]:
@@ -136,36 +179,14 @@ def run(folder: Path, quick: bool = False) -> dict[str, float]:
     epochs, tuning_epochs = (1, 1) if quick else (10, 4)
     ratios = [0.25, 0.5, 0.75] if quick else None
     folder.mkdir(parents=True, exist_ok=True)
-    journal = folder / "sensitivities.jsonl"
-    journal.unlink(missing_ok=True)  # of an earlier run, with other weights
     paddle.seed(SEED)
     train_set, test_set = load_digits()
 
-    say(f"1. Train a small network on {len(train_set)} digits (epochs: {epochs}).")
-    start = time.perf_counter()
-    model = DigitNet()
-    train(model, train_set, epochs, learning_rate=1e-2)
+    model = step_train(train_set, test_set, epochs)
+    ds = step_groups(model)
+    sens = step_sweep(ds, lambda: accuracy(model, test_set), ratios, folder)
     scores = {"trained": accuracy(model, test_set)}
-    print(f"   {scores['trained']:.4f} of {len(test_set)} other digits are read right ({_since(start)}).")
-
-    say("2. Find the groups of channels that have to go together, and prove each by a trial cut.")
-    start = time.perf_counter()
-    ds = DygraphSensitivity(model, INPUT_SHAPE)
-    print(ds.groups)
-    print(f"   {len(ds.groups)} groups, all proven ({_since(start)}). Not prunable: {ds.unprunable or 'none'}.")
-
-    say("3. Sweep: what does each group lose at each ratio? The model is masked, never changed.")
-    start = time.perf_counter()
-    sens = ds.sensitive(lambda: accuracy(model, test_set), ratios=ratios, sen_file=journal)
-    write_plots(sens, folder)
-    print(f"   {len(sens.points)} points ({_since(start)}).")
-
-    say(f"4. Choose the ratios that remove {FLOPS_TO_REMOVE:.0%} of the FLOPs at the least loss, and cut.")
-    ratios_chosen = ds.ratios_by_flops(sens, FLOPS_TO_REMOVE)
-    difference = ds.verify(ratios_chosen)
-    outcome = ds.prune_vars(ratios_chosen)
-    print(outcome)
-    print(f"   Masked and cut model agree: their outputs differ by {difference:.0e} at most.")
+    outcome = step_cut(ds, sens)
     scores["after the cut"] = accuracy(model, test_set)
 
     say(f"5. Fine-tune the cut network (epochs: {tuning_epochs}), save it, and read it back.")

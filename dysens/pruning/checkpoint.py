@@ -32,17 +32,67 @@ def save_pruned(
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    plan = {
-        "format": FORMAT,
-        "model": type(model).__name__,
-        "stages": [stage.to_json() for stage in history(model)],
-        # An optimizer knows parameters by automatic names, which shift when other networks were built before.
-        "parameters": {parameter.name: name for name, parameter in model.named_parameters()},
-    }
     paddle.save(model.state_dict(), f"{target}.pdparams")
     if optimizer is not None:
         paddle.save(optimizer.state_dict(), f"{target}.pdopt")
-    Path(f"{target}.plan.json").write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+    save_plan(model, target)
+
+
+def save_plan(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
+    """Write ``path.plan.json`` alone, beside weights that somebody else has saved.
+
+    Args:
+        model: Cut as a whole, or in a layer of it (the student of a distillation model).
+        path: Where to, without a suffix.
+    """
+    plan = {
+        "format": FORMAT,
+        "model": type(model).__name__,
+        "stages": [stage.to_json() for stage in stages_of(model)],
+        # An optimizer knows parameters by automatic names, which shift when other networks were built before.
+        "parameters": {parameter.name: name for name, parameter in model.named_parameters()},
+    }
+    Path(f"{path}.plan.json").write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+
+
+def stages_of(model: paddle.nn.Layer) -> list[PrunePlan]:
+    """What was cut from a model, as a whole or in a layer of it, cut by cut."""
+    return [
+        stage.inside(name)
+        for name, layer in model.named_sublayers(include_self=True)
+        for stage in history(layer)
+    ]
+
+
+def has_plan(path: str | os.PathLike[str]) -> bool:
+    """Whether the checkpoint ``path`` (without a suffix) is one of a pruned network, with its plan beside it."""
+    return Path(f"{path}.plan.json").is_file()
+
+
+def cut_as_saved(
+    model: paddle.nn.Layer,
+    path: str | os.PathLike[str],
+    optimizer: paddle.optimizer.Optimizer | None = None,
+) -> dict[str, str]:
+    """Cut a freshly built original network as the plan beside a checkpoint says; its weights stay its own.
+
+    Args:
+        model: The original network; it is left half cut if the plan does not fit, so call this inside `preserved`.
+        path: What `save_pruned` or `save_plan` was given.
+        optimizer: Its state is cut along.
+
+    Returns:
+        The automatic name that each parameter had when the plan was written, to its path in the network.
+    """
+    stages, saved_names = _read_plan(Path(f"{path}.plan.json"))
+    if history(model):
+        raise InputError(
+            "this model has been cut already; load_pruned needs the original network, freshly built."
+        )
+    for stage in stages:
+        _check_fits(model, stage)
+        cut(model, stage, optimizer)
+    return saved_names
 
 
 def load_pruned(
@@ -60,29 +110,28 @@ def load_pruned(
     Returns:
         The same model.
     """
-    stages, saved_names = _read_plan(Path(f"{path}.plan.json"))
-    if history(model):
-        raise InputError(
-            "this model has been cut already; load_pruned needs the original network, freshly built."
-        )
-    state = _read(Path(f"{path}.pdparams"))
-    optimizer_state = _read(Path(f"{path}.pdopt")) if optimizer is not None else None
     with preserved(model, optimizer, gradients=True) as before:
-        for stage in stages:
-            _check_fits(model, stage)
-            cut(model, stage, optimizer)
+        saved_names = cut_as_saved(model, path, optimizer)
+        state = _read(Path(f"{path}.pdparams"))
+        optimizer_state = _read(Path(f"{path}.pdopt")) if optimizer is not None else None
         _check_weights(model, state)
         isolate(model, optimizer)  # weights are written in place
         for name, tensor in model.state_dict().items():
             tensor.set_value(state[name])
         if optimizer is not None and optimizer_state is not None:
-            optimizer.set_state_dict(_renamed(optimizer_state, saved_names, model))
+            optimizer.set_state_dict(renamed_state(optimizer_state, saved_names, model))
         before.keep()
     return model
 
 
-def _renamed(state: dict[str, Any], saved: dict[str, str], model: paddle.nn.Layer) -> dict[str, Any]:
-    """Optimizer state under the names that the parameters have in this process."""
+def renamed_state(state: dict[str, Any], saved: dict[str, str], model: paddle.nn.Layer) -> dict[str, Any]:
+    """Optimizer state under the names that the parameters have in this process.
+
+    Args:
+        state: What `paddle.load` read.
+        saved: The automatic name of each parameter when the state was saved, to its path in the network.
+        model: The network that the state is for.
+    """
     now = {path: parameter.name for path, parameter in model.named_parameters()}
     # Longest first: "conv2d_1.w_0" must not claim what belongs to "conv2d_1.w_0_extra".
     pairs = sorted(

@@ -51,6 +51,16 @@ class PrunePlan:
     attributes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     masks: tuple[TensorCut, ...] = ()
 
+    def inside(self, layer: str) -> PrunePlan:
+        """The same plan, seen from a network that holds the cut one at the path ``layer``."""
+        if not layer:
+            return self
+        return PrunePlan(
+            tuple(replace(cut, tensor=f"{layer}.{cut.tensor}") for cut in self.cuts),
+            {f"{layer}.{path}" if path else layer: values for path, values in self.attributes.items()},
+            tuple(replace(cut, tensor=f"{layer}.{cut.tensor}") for cut in self.masks),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON values; masks are left out, they are only needed before the cut."""
         return {

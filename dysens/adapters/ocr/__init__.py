@@ -7,6 +7,7 @@ Example:
 
 from dysens.adapters.ocr.config import load_config, override
 from dysens.adapters.ocr.evaluators import DetCounts, DetEvaluator, OcrEvaluator, RecCounts, RecEvaluator
+from dysens.adapters.ocr.export import Exported, InferenceModel, export, score_exported
 from dysens.adapters.ocr.ppocr import Ppocr, load_ppocr
 from dysens.adapters.ocr.released import find_weights, released_model, released_names
 from dysens.adapters.ocr.task import OcrTask
@@ -16,12 +17,15 @@ from dysens.adapters.ocr.weights import LoadedWeights, load_weights, reparameter
 __all__ = [
     "DetCounts",
     "DetEvaluator",
+    "Exported",
+    "InferenceModel",
     "LoadedWeights",
     "OcrEvaluator",
     "OcrTask",
     "Ppocr",
     "RecCounts",
     "RecEvaluator",
+    "export",
     "find_weights",
     "load_config",
     "load_ppocr",
@@ -30,5 +34,6 @@ __all__ = [
     "released_model",
     "released_names",
     "reparameterize",
+    "score_exported",
     "train",
 ]

@@ -70,6 +70,11 @@ def network_sections(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [section(config, "Architecture")]
 
 
+def network_section(config: Mapping[str, Any], submodel: str | None) -> dict[str, Any]:
+    """The ``Architecture`` of one network: the named one of a distillation config."""
+    return section(config, "Architecture" if submodel is None else f"Architecture.Models.{submodel}")
+
+
 def takes_labels(config: Mapping[str, Any], *, training: bool) -> bool:
     """Whether the forward is called with the labels next to the image, as in PaddleOCR's own loops."""
     networks = [net for net in network_sections(config) if net.get("algorithm") in LABELS_IN_TRAINING]

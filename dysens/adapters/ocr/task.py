@@ -13,11 +13,12 @@ import paddle
 
 from dysens.adapters.ocr import architecture
 from dysens.adapters.ocr.config import section
-from dysens.adapters.ocr.data import build_loader, first_samples, label_files
+from dysens.adapters.ocr.data import SEED, build_loader, first_samples, label_files
 from dysens.adapters.ocr.evaluators import OcrEvaluator, evaluator_for
 from dysens.adapters.ocr.ppocr import Ppocr, load_ppocr
 from dysens.adapters.ocr.released import find_weights
 from dysens.adapters.ocr.weights import LoadedWeights, load_weights, read_state
+from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
 
 TRAIN_SAMPLES = 2  # enough for batch norm in training mode
@@ -65,7 +66,9 @@ class OcrTask:
             self.config["Global"],
         )
         architecture.fill_out_channels(self.config, self.post_process)
-        self.network = _built("Architecture", self._ppocr.build_model, self.config["Architecture"])
+        # What no file has weights for must begin alike in every process, or none could take over another's work.
+        with seeded(self.config["Global"].get("seed", SEED)):
+            self.network = _built("Architecture", self._ppocr.build_model, self.config["Architecture"])
         self.model = self.network if self.submodel is None else getattr(self.network, self.submodel)
         source = self.config["Global"].get("checkpoints") or self.config["Global"].get("pretrained_model")
         self.weights = self.load(source) if source else None

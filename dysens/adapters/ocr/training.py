@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import paddle
@@ -12,6 +15,7 @@ from dysens.adapters.ocr.inference_files import read_plain_pickle
 from dysens.adapters.ocr.ppocr import load_ppocr, logger
 from dysens.adapters.ocr.task import OcrTask
 from dysens.errors import InputError
+from dysens.pruning.checkpoint import renamed_state, save_plan
 
 NAME_TABLE = "StructuredToParameterName@@"  # where paddle.save keeps them
 NEEDED = (
@@ -27,7 +31,8 @@ NEEDED = (
 def train(task: OcrTask, resume: str | Path | None = None) -> None:
     """Trains ``task.network`` as it is now with PaddleOCR's ``program.train``.
 
-    Optimizer, schedule, loss, data and metric are the config's. Checkpoints go to ``Global.save_model_dir``.
+    Optimizer, schedule, loss, data and metric are the config's. Checkpoints go to ``Global.save_model_dir``,
+    each with the plan of what was cut beside it.
 
     Args:
         task: Its network holds the weights to start from.
@@ -46,21 +51,39 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
         raise InputError("mixed precision is not supported here: set -o Global.use_amp=false.")
     train_loader, eval_loader = task.train_dataloader(), task.eval_dataloader()
     optimizer, schedule = task.optimizer(steps_per_epoch=len(train_loader))
-    load_ppocr().program.train(
-        task.config,
-        train_loader,
-        eval_loader,
-        task.place,
-        task.network,
-        task.loss(),
-        optimizer,
-        schedule,
-        task.post_process,
-        task.new_network_metric(),
-        _resumed(resume, task.network, optimizer) if resume else {},
-        logger,
-        len(train_loader),
-    )
+    program = load_ppocr().program
+    with _plans_beside_checkpoints(program):
+        program.train(
+            task.config,
+            train_loader,
+            eval_loader,
+            task.place,
+            task.network,
+            task.loss(),
+            optimizer,
+            schedule,
+            task.post_process,
+            task.new_network_metric(),
+            _resumed(resume, task.network, optimizer) if resume else {},
+            logger,
+            len(train_loader),
+        )
+
+
+@contextmanager
+def _plans_beside_checkpoints(program: ModuleType) -> Iterator[None]:
+    """Every checkpoint that PaddleOCR's loop writes gets its plan: without, nobody could load a pruned one."""
+    original = program.save_model
+
+    def save_model(model: Any, optimizer: Any, folder: str, *others: Any, **named: Any) -> None:
+        original(model, optimizer, folder, *others, **named)
+        save_plan(model, Path(folder) / named["prefix"])
+
+    program.save_model = save_model  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        program.save_model = original  # type: ignore[attr-defined]
 
 
 def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> dict[str, Any]:
@@ -71,7 +94,7 @@ def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> di
         if not path.is_file():
             raise InputError(f'training cannot go on from "{resume}": "{path}" is not there.')
     weights, state, progress = paths
-    optimizer.set_state_dict(_renamed(paddle.load(str(state)), _parameter_names(weights), network))
+    optimizer.set_state_dict(renamed_state(paddle.load(str(state)), _saved_names(weights, network), network))
     states = read_plain_pickle(progress)
     return {
         **states.get("best_model_dict", {}),
@@ -80,22 +103,8 @@ def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> di
     }
 
 
-def _parameter_names(weights: Path) -> dict[str, str]:
-    """The automatic name that each parameter had when the file was written, by its path in the network."""
-    names: dict[str, str] = paddle.load(str(weights), keep_name_table=True).get(NAME_TABLE, {})
-    return names
-
-
-def _renamed(state: dict[str, Any], old_names: dict[str, str], network: paddle.nn.Layer) -> dict[str, Any]:
-    """Optimizer state under the names of now: automatic names shift with what else a process has built."""
-    renames = [
-        (f"{old_names[path]}_", f"{parameter.name}_")
-        for path, parameter in network.named_parameters()
-        if path in old_names
-    ]
-    renames.sort(key=lambda pair: len(pair[0]), reverse=True)  # of two names that fit, the longer is meant
-
-    def renamed(key: str) -> str:
-        return next((new + key[len(old) :] for old, new in renames if key.startswith(old)), key)
-
-    return {renamed(key): value for key, value in state.items()}
+def _saved_names(weights: Path, network: paddle.nn.Layer) -> dict[str, str]:
+    """The automatic name that each parameter had when the file was written, to its path in the network."""
+    table: dict[str, str] = paddle.load(str(weights), keep_name_table=True).get(NAME_TABLE, {})
+    # The file may list a tensor under several paths, as that of an LSTM; a network names each parameter once.
+    return {table[path]: path for path, _ in network.named_parameters() if path in table}

@@ -16,6 +16,7 @@ from dysens.adapters.ocr.inference_files import read_inference_state
 from dysens.adapters.ocr.released import find_weights
 from dysens.errors import InputError
 from dysens.live import preserved
+from dysens.pruning.checkpoint import cut_as_saved, has_plan
 
 logger = logging.getLogger("dysens.adapters.ocr")
 
@@ -44,7 +45,8 @@ def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, 
     """Loads a checkpoint or an inference model's weights into a PaddleOCR network.
 
     Inference models of PP-LCNetV3 have its branches fused into one convolution: the network's are fused
-    first where needed. If anything does not fit, the network stays as it was.
+    first where needed. A checkpoint with a plan beside it (`dysens.save_pruned`) is of a pruned network: the
+    given one is cut in the same way. If anything does not fit, the network stays as it was.
 
     Args:
         model: The network, as PaddleOCR builds it from the config.
@@ -57,19 +59,30 @@ def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, 
     """
     path = find_weights(source)
     state = read_state(path)
-    fused = any(".reparam_conv." in name for name in state)
-    shapes = _shapes(model, fused=fused)
-    state = {name if name in shapes else _released_v4_name(name): value for name, value in state.items()}
-    loaded = _with_aliases(model, state)
-    untouched = tuple(name for name in shapes if name not in loaded)
-    idle = _idle_layers(model, inputs) if untouched else []
-    _check_fit(path, state, shapes, [name for name in untouched if not name.startswith(tuple(idle))])
-    reparameterized = reparameterize(model) if fused else 0
-    tensors = model.state_dict()
-    for name, value in state.items():
-        tensors[name].set_value(paddle.to_tensor(value).astype(tensors[name].dtype))
+    checkpoint = path.with_suffix("") if path.suffix == ".pdparams" else path
+    with preserved(model) as before:
+        # Both change which tensors the network has, so they come before any comparison with the file.
+        reparameterized = reparameterize(model) if any(".reparam_conv." in name for name in state) else 0
+        if has_plan(checkpoint):
+            cut_as_saved(model, checkpoint)
+        untouched = _put(state, model, inputs, path)
+        before.keep()
     logger.info("%d tensors loaded from %s; %d keep their initial values", len(state), path, len(untouched))
     return LoadedWeights(path, len(state), untouched, reparameterized)
+
+
+def _put(state: State, model: paddle.nn.Layer, inputs: tuple[Any, ...], path: Path) -> tuple[str, ...]:
+    """Sets every tensor of the file, or none; returns the names of those that the file does not have."""
+    tensors = model.state_dict()
+    state = {name if name in tensors else _released_v4_name(name): value for name, value in state.items()}
+    loaded = _with_aliases(tensors, state)
+    untouched = tuple(name for name in tensors if name not in loaded)
+    idle = _idle_layers(model, inputs) if untouched else []
+    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+    _check_fit(path, state, shapes, [name for name in untouched if not name.startswith(tuple(idle))])
+    for name, value in state.items():
+        tensors[name].set_value(paddle.to_tensor(value).astype(tensors[name].dtype))
+    return untouched
 
 
 def read_state(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -90,7 +103,11 @@ def reparameterize(model: paddle.nn.Layer) -> int:
     Returns:
         How many layers were fused; 0 for networks that have none.
     """
-    layers = [layer for _, layer in _unfused(model)]
+    layers = [
+        layer
+        for layer in model.sublayers()
+        if hasattr(layer, "rep") and hasattr(layer, "conv_kxk") and not layer.is_repped
+    ]
     for layer in layers:
         layer.rep()
         layer.identity = None
@@ -99,37 +116,10 @@ def reparameterize(model: paddle.nn.Layer) -> int:
     return len(layers)
 
 
-def _with_aliases(model: paddle.nn.Layer, state: State) -> set[str]:
+def _with_aliases(tensors: Mapping[str, paddle.Tensor], state: State) -> set[str]:
     """The names in ``state`` and all others of the same tensors: an LSTM lists each weight twice."""
-    tensors = model.state_dict()
     held = {id(tensors[name]) for name in state if name in tensors}
     return {*state, *(name for name, tensor in tensors.items() if id(tensor) in held)}
-
-
-def _unfused(model: paddle.nn.Layer) -> list[tuple[str, Any]]:
-    return [
-        (path, layer)
-        for path, layer in model.named_sublayers()
-        if hasattr(layer, "rep") and hasattr(layer, "conv_kxk") and not layer.is_repped
-    ]
-
-
-def _shapes(model: paddle.nn.Layer, *, fused: bool) -> dict[str, list[int]]:
-    """Name and shape of every tensor of the network; with ``fused``, as once it is re-parameterised."""
-    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
-    if not fused:
-        return shapes
-    for path, layer in _unfused(model):
-        branches = tuple(f"{path}.{name}." for name in ("identity", "conv_1x1", "conv_kxk"))
-        shapes = {name: shape for name, shape in shapes.items() if not name.startswith(branches)}
-        kernel = [layer.kernel_size, layer.kernel_size]
-        shapes[f"{path}.reparam_conv.weight"] = [
-            layer.out_channels,
-            layer.in_channels // layer.groups,
-            *kernel,
-        ]
-        shapes[f"{path}.reparam_conv.bias"] = [layer.out_channels]
-    return shapes
 
 
 def _released_v4_name(name: str) -> str:
@@ -187,4 +177,4 @@ def _likely_cause(state: State, shapes: Mapping[str, list[int]]) -> str:
     unequal = [name for name in common if list(state[name].shape) != shapes[name]]
     if unequal and all(name.startswith("head.") for name in unequal) and len(common) == len(state):
         return "Only the head differs: is Global.character_dict_path the dictionary that it was trained with?"
-    return "It is a checkpoint of another architecture, or of a pruned network."
+    return "It is a checkpoint of another architecture, or of a pruned network whose .plan.json is not beside it."

@@ -1,0 +1,139 @@
+"""From a network, pruned or not, to the inference model that PaddleOCR's predictors load."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dysens.adapters.ocr.architecture import input_shape, network_section
+from dysens.adapters.ocr.ppocr import load_ppocr
+from dysens.adapters.ocr.task import OcrTask
+from dysens.adapters.ocr.weights import reparameterize
+from dysens.errors import ProofError
+from dysens.inputs import map_leaves
+from dysens.latency import Predictor, file_size, model_files
+from dysens.live import preserved
+from dysens.sweep.evaluators import evaluate
+from dysens.sweep.interpolation import SYMPTOM, interpolation_rewritten
+
+logger = logging.getLogger("dysens.adapters.ocr")
+
+NAME = "inference"  # what PaddleOCR's tools look for in a folder
+TOLERANCE = 1e-4
+# Recognisers that read lines of any width; the height is fixed by the network.
+FREE_WIDTH = frozenset({"CRNN", "Rosetta", "SVTR_LCNet", "SVTR_HGNet"})
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An inference model on disk.
+
+    Attributes:
+        prefix: The files' common path without endings.
+        difference: The largest difference between its outputs and the network's, on one image.
+        bytes: All files together.
+    """
+
+    prefix: Path
+    difference: float
+    bytes: int
+
+
+def export(task: OcrTask, folder: str | Path) -> Exported:
+    """Writes `task.model` as it is now; the live network stays as it was.
+
+    Branches that PP-LCNetV3 has in training only are fused. What is there of an earlier export is replaced.
+
+    Raises:
+        ProofError: The exported model does not give the network's outputs.
+    """
+    prefix = Path(folder) / NAME
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    inputs = [tensor.numpy() for tensor in task.example_inputs]
+    with preserved(task.model), paddle.no_grad():
+        reparameterize(task.model)
+        task.model.eval()
+        expected = [t.numpy() for t in paddle.utils.flatten(task.model(*task.example_inputs))]
+        got = _saved_and_run(task, prefix, inputs)
+    difference = max(float(np.abs(a - b).max()) for a, b in zip(got, expected))
+    if len(got) != len(expected) or not difference <= TOLERANCE:
+        raise ProofError(
+            f'the exported model "{prefix}" does not give the network\'s outputs: they differ by {difference:.2g}.'
+        )
+    _write_settings(task.config, prefix)
+    return Exported(prefix, difference, file_size(prefix))
+
+
+class InferenceModel(paddle.nn.Layer):
+    """An exported model in the place of the network, for whoever calls that.
+
+    Args:
+        task: Of the config that the model was exported with; its network says in which structure outputs come.
+        source: The folder, or the files' path without endings.
+        threads: See `Predictor`.
+        onednn: See `Predictor`.
+    """
+
+    def __init__(self, task: OcrTask, source: str | Path, threads: int = 1, onednn: bool = True) -> None:
+        super().__init__()
+        path = Path(source)
+        self._predictor = Predictor(path / NAME if path.is_dir() else path, threads, onednn)
+        with preserved(task.model), paddle.no_grad():
+            task.model.eval()
+            self._structure = map_leaves(lambda _: None, task.model(*task.example_inputs))
+
+    def forward(self, images: paddle.Tensor) -> Any:
+        """The outputs as the network gives them."""
+        arrays = self._predictor(images.numpy())
+        return paddle.utils.pack_sequence_as(self._structure, [paddle.to_tensor(array) for array in arrays])
+
+
+def score_exported(task: OcrTask, source: str | Path) -> float:
+    """The main indicator of an exported model on ``Eval``."""
+    return evaluate(InferenceModel(task, source), task.evaluator)
+
+
+def input_spec(config: Mapping[str, Any], submodel: str | None = None) -> paddle.static.InputSpec:
+    """Which images the exported model shall take: any size for detection, any width for most recognisers."""
+    channels, height, width = input_shape(config)
+    kind = config["Architecture"]["model_type"]
+    algorithm = network_section(config, submodel).get("algorithm")
+    if kind in ("det", "cls"):
+        height = width = -1
+    elif algorithm in FREE_WIDTH:
+        width = -1
+    return paddle.static.InputSpec([-1, channels, height, width], "float32", "x")
+
+
+def _saved_and_run(task: OcrTask, prefix: Path, inputs: list[Any]) -> list[Any]:
+    """Saves the network so that Paddle's default predictor runs it; the outputs for one image."""
+
+    def attempt(surroundings: AbstractContextManager[None]) -> list[Any]:
+        for stale in model_files(prefix):  # a program of another Paddle version would be loaded instead
+            stale.unlink()
+        with surroundings:
+            paddle.jit.save(task.model, str(prefix), input_spec=[input_spec(task.config, task.submodel)])
+        return Predictor(prefix)(*inputs)
+
+    try:
+        return attempt(nullcontext())
+    except Exception as error:
+        if SYMPTOM not in str(error):
+            raise
+        logger.info("upsampling is written in a way that oneDNN of this Paddle version can run")
+        return attempt(interpolation_rewritten())
+
+
+def _write_settings(config: Mapping[str, Any], prefix: Path) -> None:
+    """``inference.yml`` with pre- and post-processing, by those versions of PaddleOCR that have one."""
+    if (load_ppocr().home / "ppocr" / "utils" / "export_model.py").is_file():
+        module = importlib.import_module("ppocr.utils.export_model")
+        module.dump_infer_config(config, f"{prefix}.yml", logger)

@@ -30,11 +30,16 @@ from dysens.results.points import Header
 from dysens.results.ratios import ratios_for_budget
 from dysens.results.sensitivities import Sensitivities
 from dysens.sweep.batches import DEFAULT_CACHE_GIB
+from dysens.sweep.estimate import TaylorCurves, taylor_curves
 from dysens.sweep.evaluators import Evaluator
+from dysens.sweep.examining import Examiner
+from dysens.sweep.found import SearchResult
 from dysens.sweep.journaling import check_journal, open_journal
 from dysens.sweep.metrics import checked_baseline
 from dysens.sweep.runner import Sweep, checked_ratio, checked_ratios
 from dysens.sweep.scorers import Means, scorer_of
+from dysens.sweep.scoring import Scorer
+from dysens.sweep.search import Search
 from dysens.sweep.worker import Build
 from dysens.sweep.workers import run_in_workers
 
@@ -156,13 +161,7 @@ class DygraphSensitivity:
                 times faster), and runs the live model otherwise; "on" raises where it cannot; "off" runs the live model.
             cache_gib: How many GiB of an `Evaluator`'s data, and of outputs of layers, may be kept in memory.
         """
-        if self._cuts.removed:
-            raise InputError(
-                "the model is cut, and a sweep measures the whole one: call restore() first, or make a new "
-                "DygraphSensitivity of the cut model."
-            )
-        wanted = checked_ratios(ratios)
-        groups = self._selected(target_vars, skip_vars)
+        wanted, groups = checked_ratios(ratios), self._whole_groups(target_vars, skip_vars)
         if workers > 1 and build is None:
             raise InputError(
                 "workers need models of their own: give build, a function that returns the model and its evaluator."
@@ -174,16 +173,7 @@ class DygraphSensitivity:
             self._model, self._roles, groups, eval_func, higher_is_better, self._optimizer, means
         )
         baseline = checked_baseline(scorer.score())
-        paths = {group.name: group.path for group in groups}
-        header = Header(
-            type(self._model).__name__,
-            fingerprint(self._model),
-            criterion_name(self._criterion),
-            scorer.name,
-            baseline,
-            scorer.higher_is_better,
-            paths,
-        )
+        header = self._header(scorer, baseline, groups)
         journal = open_journal(sen_file, header, force) if sen_file is not None else None
         if journal is not None:
             baseline = journal.header.baseline
@@ -193,6 +183,77 @@ class DygraphSensitivity:
         else:
             points = sweep.run(journal, progress)
         return Sensitivities(points, baseline, scorer.higher_is_better, source=str(sen_file or ""))
+
+    def search(
+        self,
+        evaluator: Evaluator | Callable[[], Any],
+        target_loss: float = 0.02,
+        ratios: Iterable[float] | None = None,
+        sen_file: str | os.PathLike[str] | None = None,
+        target_vars: Names | None = None,
+        skip_vars: Names = (),
+        progress: bool = True,
+        higher_is_better: bool = True,
+        force: bool = False,
+        confidence: float = 0.95,
+        spot_checks: int = 3,
+        fast: str = "auto",
+        cache_gib: float = DEFAULT_CACHE_GIB,
+    ) -> SearchResult:
+        """Find each group's largest ratio within a target loss, with far fewer measurements than a sweep takes.
+
+        Losses are taken to rise with the ratio; a few spot checks tell whether they do.
+
+        Args:
+            evaluator: Scores batch by batch, so that a point can stop when the data seen decide it. A function that returns
+                the score works too, without stopping.
+            target_loss: The relative loss that each group may cost.
+            ratios: The grid of ratios; 0.1, 0.2 ... 0.9 if not given.
+            sen_file: Journal to write to; full points that it holds are not measured again.
+            target_vars: Search only these groups: parameter names, layer paths, or glob patterns of either.
+            skip_vars: Do not search these.
+            progress: Show a progress bar.
+            higher_is_better: False if a function returns an error (an `Evaluator` says it itself).
+            force: Continue a journal even if it was made with other weights, criterion, evaluator or baseline.
+            confidence: How likely, per point, all data would decide as the part that was seen.
+            spot_checks: For how many groups to measure a ratio beyond the answer.
+            fast: See `sensitive`.
+            cache_gib: See `sensitive`.
+        """
+        wanted, groups = checked_ratios(ratios), self._whole_groups(target_vars, skip_vars)
+        if sen_file is not None:
+            check_journal(sen_file)
+        means = Means(fast, cache_gib)
+        scorer = scorer_of(
+            self._model, self._roles, groups, evaluator, higher_is_better, self._optimizer, means
+        )
+        examiner = Examiner(scorer, target_loss, confidence)
+        header = self._header(scorer, examiner.baseline, groups)
+        journal = open_journal(sen_file, header, force) if sen_file is not None else None
+        return Search(self._roles, groups, self._choice(), wanted, examiner, spot_checks, journal).run(
+            progress
+        )
+
+    def estimate(
+        self,
+        loader: Iterable[Any] | Evaluator,
+        loss_fn: Callable[..., Any],
+        ratios: Iterable[float] | None = None,
+        target_vars: Names | None = None,
+        skip_vars: Names = (),
+    ) -> TaylorCurves:
+        """A cheap first look: how much the training loss would rise, for every group and ratio, from one pass.
+
+        Args:
+            loader: Batches such as ``[image, label]``; a few are enough. Or an `Evaluator`.
+            loss_fn: From outputs and labels, ``loss_fn(outputs, *batch[1:])``, to a scalar; with an `Evaluator` it gets the
+                outputs and the whole batch.
+            ratios: As for `sensitive`.
+            target_vars: As for `sensitive`.
+            skip_vars: As for `sensitive`.
+        """
+        groups = self._whole_groups(target_vars, skip_vars)
+        return taylor_curves(self._model, groups, self._choice(), checked_ratios(ratios), loader, loss_fn)
 
     def ratios_by_flops(
         self, sens: Sensitivities, target: float, align: int | None = None
@@ -264,6 +325,25 @@ class DygraphSensitivity:
 
     # What the methods above share
 
+    def _header(self, scorer: Scorer, baseline: float, groups: Iterable[ChannelGroup]) -> Header:
+        return Header(
+            type(self._model).__name__,
+            fingerprint(self._model),
+            criterion_name(self._criterion),
+            scorer.name,
+            baseline,
+            scorer.higher_is_better,
+            {group.name: group.path for group in groups},
+        )
+
+    def _whole_groups(self, target_vars: Names | None, skip_vars: Names) -> list[ChannelGroup]:
+        if self._cuts.removed:
+            raise InputError(
+                "the model is cut, and a sweep measures the whole one: call restore() first, or make a new "
+                "DygraphSensitivity of the cut model."
+            )
+        return self._selected(target_vars, skip_vars)
+
     def _choice(self) -> Choice:
         """From the weights as they are now: they may have been loaded or trained since this object was made."""
         return self._analysis.choice(tensors_by_path(self._model), self._criterion)
@@ -329,7 +409,8 @@ class DygraphSensitivity:
                 "the model is cut already; call restore() first to choose ratios for the whole one."
             )
         named = sens.renamed({group.path: group.name for group in self._groups})
-        groups = [group for group in self._groups if group.name in named]
+        # Automatic names repeat from network to network: where a layer path is known, it has to be the same.
+        groups = [g for g in self._groups if g.name in named and named.paths.get(g.name, g.path) == g.path]
         if not groups:
             raise InputError(
                 "these sensitivities know none of this model's groups; were they measured on another model?"

@@ -11,8 +11,9 @@ import paddle
 
 from dysens.inputs import map_leaves
 
-# What may stand beside tensors and is sure not to depend on their values.
-_PLAIN = (type(None), bool, str)
+# What may stand beside tensors. (A number that a forward makes from a size that varies comes out as -1 when it is traced, so
+# comparing with the live forward finds it.)
+_PLAIN = (type(None), bool, str, int, float)
 
 
 class UnservableError(Exception):
@@ -71,7 +72,7 @@ def packed(tree: Any, is_tensor: Callable[[Any], bool], plain: tuple[type, ...] 
 
 def packed_call(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Packed:
     """The arguments of one call of a live layer."""
-    return packed((arguments, dict(keywords)), _is_eager, (*_PLAIN, int, float))
+    return packed((arguments, dict(keywords)), _is_eager)
 
 
 def _is_eager(leaf: Any) -> bool:

@@ -106,6 +106,8 @@ def _predictor(prefix: Path, threads: int) -> Any:
     config.disable_gpu()
     config.disable_glog_info()
     config.enable_mkldnn()
+    # Its kernel is for processors with AVX-512 and ends the process on any other.
+    config.delete_pass("self_attention_fuse_pass")
     config.set_cpu_math_library_num_threads(threads)
     return inference.create_predictor(config)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import paddle
 
+from dysens.inputs import leaves
 from dysens.live import preserved
 from dysens.pruning.plan import PrunePlan
 from dysens.pruning.proof import TOLERANCE
@@ -16,14 +17,13 @@ from dysens.sweep.batches import Chunk, KeptBatches, chunked, shuffled
 from dysens.sweep.calls import Packed, UnservableError, largest_difference, packed_call
 from dysens.sweep.compiled import Masks
 from dysens.sweep.consumers import Consumers
+from dysens.sweep.deciding import Measurements
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.fast_forward import FastForward
 from dysens.sweep.reuse import PrefixReuse, Work, worthwhile_cuts
 from dysens.sweep.scoring import Scorer
 
 log = logging.getLogger("dysens.sweep")
-
-Measurements = Mapping[int, Any]  # batch number: what its outputs tell
 
 
 class EvaluatorScorer(Scorer):
@@ -35,6 +35,9 @@ class EvaluatorScorer(Scorer):
         consumers: The layers that take masks.
         fast: Serves the model's forward.
         cache_gib: How many GiB of data, and of outputs of layers, may be kept.
+
+    Attributes:
+        samples: How many samples each batch has; known after the first score.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class EvaluatorScorer(Scorer):
         self.name = evaluator.name
         self.higher_is_better = evaluator.higher_is_better
         self.evaluator = evaluator
+        self.samples: dict[int, int] = {}
         self._model = model
         self._consumers = consumers
         self._fast = fast
@@ -60,11 +64,6 @@ class EvaluatorScorer(Scorer):
         """The evaluator's metric on all data."""
         measured = self.measurements(plan)
         return self.evaluator.score([measured[number] for number in sorted(measured)])
-
-    @property
-    def batch_count(self) -> int:
-        """How many batches there are; known after the first score."""
-        return len(self._batches)
 
     def measurements(
         self, plan: PrunePlan | None = None, enough: Callable[[Measurements], bool] | None = None
@@ -81,6 +80,7 @@ class EvaluatorScorer(Scorer):
             self._model.eval()
             if self._chunks is None:
                 for number, batch in self._batches:
+                    self.samples[number] = _rows(self.evaluator.arguments(batch))
                     measured[number] = self._measured(batch)
                 self._chunks = self._prepared()
                 return measured
@@ -179,3 +179,9 @@ class EvaluatorScorer(Scorer):
             return False
         pairs = zip(together, (copy(calls[number], masks) for number in chunk.members))
         return all(largest_difference(one, other) <= TOLERANCE for one, other in pairs)
+
+
+def _rows(arguments: Any) -> int:
+    """How many samples the arguments for a batch hold."""
+    tensor = next((leaf for leaf in leaves(arguments) if isinstance(leaf, paddle.Tensor) and leaf.ndim), None)
+    return int(tensor.shape[0]) if tensor is not None else 1

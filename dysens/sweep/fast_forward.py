@@ -8,6 +8,7 @@ and a warning says why, once.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -36,6 +37,9 @@ FAST_CHOICES = ("auto", "on", "off")
 _FIRST = (("any batch size", False), ("any batch size", True), ("fixed size", False), ("fixed size", True))
 _LATER = (("any size", True), *_FIRST)
 _MOST_COPIES = 6
+# A forward that takes less than this is left alone until the live model has run for as long as compiling would take.
+_QUICK_FORWARD_SECONDS = 0.005
+_PATIENCE_SECONDS = 2.0
 # Comparing takes the live forward, which is slow: of large batches some samples are enough.
 _ROWS_TO_COMPARE = 8
 
@@ -77,6 +81,7 @@ class FastForward:
         self._observations: dict[str, Observation] = {}
         self._plan: PrunePlan | None = None
         self._weights_masked = False
+        self._patience = 0.0 if self._strict else math.inf
         self._masks = consumers.masks(None)
         self._why_not: str | None = 'fast is "off"' if fast == "off" else None
         if self._why_not is None and not paddle.get_device().startswith("cpu"):
@@ -125,7 +130,7 @@ class FastForward:
         """The copy that serves such a call, made if need be; None if there can be none."""
         copies = self._copies.setdefault(_kind(call), [])
         fitting = next((copy for copy in copies if copy.fits(call)), None)
-        if fitting is not None or not self.serves:
+        if fitting is not None or not self.serves or not (copies or self._is_worth_it(call)):
             return fitting
         if len(copies) == _MOST_COPIES:
             self._give_up(
@@ -150,8 +155,23 @@ class FastForward:
         if copy is not None:
             return copy(call, self._masks)
         on = nullcontext() if self._plan is None or self._weights_masked else masked(self._model, self._plan)
+        start = time.perf_counter()
         with on:
-            return self._forward(*arguments, **keywords)
+            outputs = self._forward(*arguments, **keywords)
+        self._patience -= time.perf_counter() - start
+        return outputs
+
+    def _is_worth_it(self, call: Packed) -> bool:
+        """Whether compiling will pay; toys are faster without."""
+        if self._patience == math.inf:
+            some = first_rows(call, _ROWS_TO_COMPARE)
+            with self.out_of_the_way():
+                self._live(some)
+                start = time.perf_counter()
+                self._live(some)
+                quick = time.perf_counter() - start < _QUICK_FORWARD_SECONDS
+            self._patience = _PATIENCE_SECONDS if quick else 0.0
+        return self._patience <= 0
 
     def _check_surroundings(self) -> None:
         if any(layer.training for layer in self._layers):

@@ -1,0 +1,112 @@
+"""What a search found: a ratio per group, how sure it is, and what it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class GroupRatio:
+    """The answer for one group.
+
+    Attributes:
+        name: The group's name.
+        path: Its layer path.
+        ratio: The largest ratio of the grid within the target; 0 if there is none.
+        beyond: The next ratio, which is not; None if the whole grid is within the target. The true answer lies between.
+        loss: The loss at ``ratio``.
+        interval: Where the loss on all data lies, at the stated confidence.
+        share: The share of the data that the group's points took, on average.
+        passes: How many passes over the data the group took.
+    """
+
+    name: str
+    path: str
+    ratio: float
+    beyond: float | None
+    loss: float
+    interval: tuple[float, float]
+    share: float
+    passes: float
+
+
+@dataclass(frozen=True)
+class SpotCheck:
+    """A ratio beyond the answer, measured to see whether losses rise with the ratio.
+
+    Attributes:
+        name: The group's name.
+        ratio: What was measured.
+        loss: Its loss.
+        rises: Whether it is beyond the target, as the search takes for granted.
+    """
+
+    name: str
+    ratio: float
+    loss: float
+    rises: bool
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The ratios for a target loss; prints as a table.
+
+    Attributes:
+        groups: The answers, in parameter order.
+        target_loss: The loss that each group may cost.
+        confidence: How likely, per point, all data would decide as the part did that was seen.
+        baseline: The score of the whole model.
+        spot_checks: Where losses were checked to rise with the ratio.
+    """
+
+    groups: tuple[GroupRatio, ...]
+    target_loss: float
+    confidence: float
+    baseline: float
+    spot_checks: tuple[SpotCheck, ...]
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Group name to ratio, for `prune_vars`; groups that cannot be pruned within the target are left out."""
+        return {group.name: group.ratio for group in self.groups if group.ratio > 0}
+
+    @property
+    def passes(self) -> float:
+        """How many passes over the data the search took, spot checks and baseline not counted."""
+        return sum(group.passes for group in self.groups)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row per group."""
+        return pd.DataFrame(
+            [
+                {
+                    "param": group.name,
+                    "path": group.path,
+                    "ratio": group.ratio,
+                    "beyond": group.beyond,
+                    "loss": group.loss,
+                    "loss_low": group.interval[0],
+                    "loss_high": group.interval[1],
+                    "share": group.share,
+                    "passes": group.passes,
+                }
+                for group in self.groups
+            ]
+        )
+
+    def __str__(self) -> str:
+        wrong = [check for check in self.spot_checks if not check.rises]
+        lines = [
+            self.to_frame().to_string(index=False, float_format="%.4g"),
+            f"target loss {self.target_loss:g} against {self.baseline:.6g}, confidence {self.confidence:g} per point, "
+            f"{self.passes:.1f} passes over the data",
+            f"losses taken to rise with the ratio: {len(self.spot_checks) - len(wrong)} of {len(self.spot_checks)} spot checks "
+            "agree",
+        ]
+        lines += [f"  {check.name} loses only {check.loss:.4f} at {check.ratio:g}" for check in wrong]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html(index=False))

@@ -125,7 +125,7 @@ class Counted:
     def sweep(self, *arguments, **options):
         """What the sweep gives, and how many points it computed."""
         before = sum(evaluations(self.counts, self.model).values())
-        sens = self.ds.sensitive(*arguments, progress=False, **options)
+        sens = self.ds.sensitive(*arguments, progress=False, fast="off", **options)
         return sens, sum(evaluations(self.counts, self.model).values()) - before
 
 
@@ -144,7 +144,7 @@ def test_only_what_is_missing_is_computed(tmp_path, error):
 
     Breaks.__name__ = "Closeness"  # the same evaluator, by name
     with pytest.raises(error):
-        counted.ds.sensitive(Breaks(counted.model), FEW, sen_file=tmp_path / "sens.jsonl", progress=False)
+        counted.sweep(Breaks(counted.model), FEW, sen_file=tmp_path / "sens.jsonl")
     assert len(dysens.Sensitivities.load(tmp_path / "sens.jsonl").points) == 3
     # Nothing is left claimed: another process need not wait for this one to end.
     assert lines(tmp_path / "sens.jsonl", "release")
@@ -218,7 +218,7 @@ def test_names_that_shifted_are_the_same_points(tmp_path):
     ds = dysens.DygraphSensitivity(shifted, SHAPE)
     assert [g.name for g in ds.groups] != [g.name for g in counted.ds.groups]
     calls = Closeness(shifted, tmp_path / "more.txt")
-    sens = ds.sensitive(calls, FEW, sen_file=path, progress=False)
+    sens = ds.sensitive(calls, FEW, sen_file=path, progress=False, fast="off")
     assert not evaluations(tmp_path / "more.txt", shifted)
     assert results(sens) == results(expected)
     assert list(sens) == [group.name for group in ds.groups]

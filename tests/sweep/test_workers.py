@@ -13,6 +13,7 @@ import zlib  # noqa: F401  before Paddle 2.6, which brings its own
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -41,7 +42,7 @@ def ours():
     """The model of this process, its scores, and the sweep that it makes on its own."""
     model, evaluate = made()
     ds = dysens.DygraphSensitivity(model, SHAPE)
-    return ds, evaluate, ds.sensitive(evaluate, RATIOS, progress=False)
+    return ds, evaluate, ds.sensitive(evaluate, RATIOS, progress=False, fast="off")
 
 
 def claimants(journal: Path) -> set[int]:
@@ -71,7 +72,9 @@ def test_three_workers_and_one_is_killed(ours, tmp_path, caplog):
     killer = threading.Thread(target=kill_one)
     killer.start()
     build = partial(made, counts, 0.1)
-    shared = ds.sensitive(evaluate, RATIOS, sen_file=journal, progress=False, workers=3, build=build)
+    shared = ds.sensitive(
+        evaluate, RATIOS, sen_file=journal, progress=False, fast="off", workers=3, build=build
+    )
     killer.join()
     assert results(shared) == results(alone)
     assert results(dysens.Sensitivities.load(journal)) == results(alone)
@@ -90,7 +93,9 @@ def test_without_a_file_and_by_name(ours, monkeypatch):
     monkeypatch.syspath_prepend(str(TESTS))
     shared = ds.sensitive(evaluate, FEW, progress=False, workers=2, build="sweep.sweeping:made")
     expected = [point for point in results(alone) if point[1] in FEW]
-    assert results(shared) == expected
+    assert [point[:2] for point in results(shared)] == [point[:2] for point in expected]
+    # The workers compile copies of their models, which round in other places.
+    np.testing.assert_allclose([p[2:] for p in results(shared)], [p[2:] for p in expected], rtol=1e-4)
 
 
 def test_a_complete_journal_starts_nobody(ours, tmp_path):

@@ -16,7 +16,7 @@ from dysens.errors import InputError, UnreachableError, nearest
 from dysens.fingerprint import fingerprint
 from dysens.groups.explain import explain_group
 from dysens.groups.group import ChannelGroup, Choice, merge_removals
-from dysens.groups.listing import GroupList, Unprunable, groups_with, matching
+from dysens.groups.listing import GroupList, Unprunable, groups_with, matching, skip_reasons
 from dysens.groups.roles import filters_by_path, roles_of, tensors_by_path
 from dysens.inputs import view_of
 from dysens.interrupts import run_through
@@ -82,6 +82,10 @@ class DygraphSensitivity:
         """
         if not isinstance(model, paddle.nn.Layer):
             raise InputError(f"model has to be a paddle.nn.Layer, not a {type(model).__name__}.")
+        if not paddle.in_dynamic_mode():
+            raise InputError(
+                "Paddle is in static mode, and dysens runs live layers: call paddle.disable_static() first."
+            )
         scores_by(criterion)  # a bad criterion is said before the work begins
         self._model = model
         self._criterion = criterion
@@ -96,7 +100,7 @@ class DygraphSensitivity:
         skipped = matching(skip_vars, self._known, "skip_vars")
         self._analysis = analysis = engine_named(engine)(model, self._views)
         left_out = groups_with(analysis.groups, skipped)
-        reasons = {**analysis.reasons, **{path: "it is in skip_vars" for g in left_out for path in g.filters}}
+        reasons = {**analysis.reasons, **skip_reasons(left_out, skipped)}
         self._roles = analysis.roles
         self._groups = GroupList(group for group in analysis.groups if group not in left_out)
         self._unprunable = Unprunable(
@@ -303,7 +307,8 @@ class DygraphSensitivity:
                 before.flops, after.flops, before.params, after.params, plan, widths, after.counted_by_us
             )
             self._cuts.before = self._cuts.before or state
-            self._cuts.removed = {**self._cuts.removed, **chosen}
+            really = {name: ratio for name, ratio in chosen.items() if len(units[name])}
+            self._cuts.removed = {**self._cuts.removed, **really}
             state.keep()
         return outcome
 

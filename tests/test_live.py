@@ -146,9 +146,9 @@ def test_what_was_kept_is_undone_all_the_same_after_an_error(model):
         with preserved(model) as state:
             upset(model)
             state.keep()
-            raise ValueError
+            raise ValueError("on purpose")
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="on purpose"):
         fail()
     assert_same(before, picture(model))
 

@@ -282,6 +282,16 @@ def test_a_network_without_convolutions():
     unchanged(model, lambda: DygraphSensitivity(model, [1, 3]), InputError, "has no 4-D weight")
 
 
+def test_static_mode_is_refused(model):
+    paddle.enable_static()
+    try:
+        with pytest.raises(InputError, match="static mode.*disable_static"):
+            DygraphSensitivity(model, SHAPE)
+        assert not paddle.in_dynamic_mode()
+    finally:
+        paddle.disable_static()
+
+
 def test_what_is_no_layer_is_no_model():
     with pytest.raises(InputError, match=r"has to be a paddle\.nn\.Layer, not a function"):
         DygraphSensitivity(lambda x: x, SHAPE)
@@ -372,7 +382,8 @@ def test_skipped_weights_stay_for_good(model):
     # What is cut along with it stays as well, and the depthwise convolution that it passes through.
     for path in ("stem.0.weight", "body.1.0.weight", "depthwise.0.weight"):
         layer = dict(model.named_parameters())[path]
-        assert "skip_vars" in ds.unprunable[layer.name]
+        assert "layer 'stem.0'" in ds.unprunable[layer.name]
+        assert "is in skip_vars" in ds.unprunable[layer.name]
 
 
 def test_skip_vars_are_not_changed(model):
@@ -462,6 +473,9 @@ def test_ratio_zero_removes_nothing(model, ds):
     outcome = ds.prune_vars({group.name: 0.0 for group in ds.groups})
     assert {path: tensor.shape for path, tensor in model.state_dict().items()} == before
     assert outcome.flops_before == outcome.flops_after
+    # Nothing is cut, so the model may still be swept, and cut.
+    ds.sensitive(lambda: 1.0, ratios=[0.5], progress=False)
+    ds.prune_vars({ds.groups[0].name: 0.5})
 
 
 def test_a_high_ratio_leaves_one_channel(model, ds):

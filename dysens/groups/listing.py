@@ -78,3 +78,19 @@ def _fits(pattern: object, name: str) -> bool:
 def groups_with(groups: Sequence[ChannelGroup], paths: set[str]) -> list[ChannelGroup]:
     """The groups of which one of these weights loses filters."""
     return [group for group in groups if paths & set(group.filters)]
+
+
+def skip_reasons(groups: Sequence[ChannelGroup], skipped: set[str]) -> dict[str, str]:
+    """Why the filters of these groups stay, by path: they are skipped themselves, or cut together with one that is."""
+    reasons = {}
+    for group in groups:
+        named = next(path for path in group.filters if path in skipped)
+        layer = named.rpartition(".")[0]
+        for path in group.filters:
+            own = path.rpartition(".")[0]
+            reasons[path] = (
+                f"layer '{own}' is in skip_vars"
+                if path in skipped
+                else f"it is cut together with layer '{layer}', which is in skip_vars"
+            )
+    return reasons

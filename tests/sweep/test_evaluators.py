@@ -155,7 +155,7 @@ class Counting:
 
 
 class TestKeptBatches:
-    data = [np.full([256], number, "float32") for number in range(6)]  # 1 KiB each
+    data = tuple(np.full([256], number, "float32") for number in range(6))  # 1 KiB each
 
     def test_what_fits_is_read_once(self):
         read = Counting(self.data)

@@ -25,6 +25,7 @@ ROOMS = (
     "adapters",
     "sensitivity",
     "compat",
+    "recipes",
     "demo",
     "cli",
 )

@@ -285,7 +285,7 @@ def test_a_network_without_convolutions():
 def test_static_mode_is_refused(model):
     paddle.enable_static()
     try:
-        with pytest.raises(InputError, match="static mode.*disable_static"):
+        with pytest.raises(InputError, match=r"static mode.*disable_static"):
             DygraphSensitivity(model, SHAPE)
         assert not paddle.in_dynamic_mode()
     finally:

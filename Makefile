@@ -19,7 +19,6 @@ QUIETLY := GLOG_minloglevel=2 PYTHONWARNINGS=ignore::UserWarning
 help:
 	@sed -n '2,3s/^#   //p' Makefile
 	@echo 'make lint      ruff and mypy'
-	@echo 'make bench     the benchmarks, on both stacks'
 	@echo 'make venvs     only build .venvs/paddle3 and .venvs/paddle26'
 	@echo 'make clean     remove caches and output/, keep .venvs'
 
@@ -44,10 +43,6 @@ lint: .venvs/paddle3/.stamp
 	$(PADDLE3) -m ruff check $(SOURCES)
 	$(PADDLE3) -m ruff format --check $(SOURCES)
 	$(PADDLE3) -m mypy
-
-bench: venvs
-	$(PADDLE26) benchmarks/speed.py
-	$(PADDLE3) benchmarks/speed.py
 
 venvs: .venvs/paddle3/.stamp .venvs/paddle26/.stamp
 

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from dysens.errors import InputError
+from dysens.groups.listing import GroupList, Unprunable, matching
+
+KNOWN = {"conv2d_0.w_0": "stem.0.weight", "conv2d_1.w_0": "body.0.weight", "conv2d_10.w_0": "body.1.weight"}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "found"),
+    [
+        ("conv2d_0.w_0", {"stem.0.weight"}),
+        (["body.0.weight"], {"body.0.weight"}),
+        (("body.*", "conv2d_0.w_0"), {"body.0.weight", "body.1.weight", "stem.0.weight"}),
+        ("conv2d_1*", {"body.0.weight", "body.1.weight"}),
+        ("conv2d_?.w_0", {"stem.0.weight", "body.0.weight"}),
+        ("*", set(KNOWN.values())),
+        ([], set()),
+        ((), set()),
+        (None, set()),
+    ],
+)
+def test_names_paths_and_patterns(patterns, found):
+    assert matching(patterns, KNOWN, "skip_vars") == found
+
+
+@pytest.mark.parametrize("wrong", ["conv2d_2.w_0", "stem", "Body.*", "", 3])
+def test_what_fits_nothing_is_said(wrong):
+    with pytest.raises(InputError, match="in skip_vars names no parameter of this model"):
+        matching([wrong], KNOWN, "skip_vars")
+
+
+def test_one_wrong_name_among_right_ones_is_said():
+    with pytest.raises(InputError, match=r'"body\.0\.wieght".*did you mean "body\.0\.weight"'):
+        matching(["stem.0.weight", "body.0.wieght"], KNOWN, "target_vars")
+
+
+def test_equal_reasons_are_printed_once():
+    reasons = Unprunable({"a": "layer 'x' is in the way", "b": "layer 'x' is in the way", "c": "other"})
+    assert reasons.by_reason() == {"layer 'x' is in the way": ["a", "b"], "other": ["c"]}
+    assert str(reasons).count("in the way") == 1
+    assert str(Unprunable()) == "nothing: every 4-D weight is in a group"
+
+
+def test_an_empty_list_prints_too():
+    assert str(GroupList()) == "no groups"
+    assert list(GroupList().to_frame().columns)[:2] == ["param", "path"]

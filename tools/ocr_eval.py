@@ -11,15 +11,13 @@ import argparse
 from pathlib import Path
 
 from dysens.adapters.ocr import OcrTask, override, score_exported
-from dysens.recipes.ocr import scored
-from dysens.recipes.ocr_command import add_config, config_of, run_tool
+from dysens.recipes.command import run_tool
+from dysens.recipes.ocr_command import config_of, ocr_parser
+from dysens.recipes.recipe import scored
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_config(parser)
+    parser = ocr_parser(__doc__)
     parser.add_argument("--exported", type=Path, help="score this inference model, not the config's weights")
     return parser.parse_args(argv)
 
@@ -27,7 +25,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def run(args: argparse.Namespace) -> None:
     config = config_of(args)
     if args.exported is None:
-        print(scored(OcrTask(config, args.submodel), "network"))
+        task = OcrTask(config, args.submodel)
+        print(scored(task, task.main_indicator, "network"))
         return
     task = OcrTask(
         override(config, ["Global.pretrained_model=null", "Global.checkpoints=null"]), args.submodel

@@ -12,14 +12,12 @@ import argparse
 from pathlib import Path
 
 from dysens.adapters.ocr import OcrTask, export
-from dysens.recipes.ocr_command import add_config, config_of, run_tool
+from dysens.recipes.command import run_tool
+from dysens.recipes.ocr_command import config_of, ocr_parser
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_config(parser)
+    parser = ocr_parser(__doc__)
     parser.add_argument(
         "--out",
         type=Path,

@@ -1,1 +1,1 @@
-"""From a config of PaddleOCR to a smaller, fine-tuned, exported model: the steps behind tools/."""
+"""From a config of PaddleOCR or PaddleDetection to a smaller, fine-tuned model: the steps behind tools/."""

@@ -1,4 +1,4 @@
-"""The steps that every recipe has: measure what each group is worth, and choose how much of it goes."""
+"""Two steps that every recipe has: measure what each group is worth, and choose how much of it goes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import paddle
 from dysens.cost import cost_of
 from dysens.errors import InputError
 from dysens.inputs import View
+from dysens.results.points import Point
 from dysens.results.sensitivities import Sensitivities
 from dysens.sensitivity import DygraphSensitivity
 from dysens.sweep.evaluators import Evaluator
+from dysens.sweep.found import SearchResult
 from dysens.sweep.worker import Build
 
 Say = Callable[[str], None]
@@ -29,6 +31,7 @@ class Sweeping:
         only: Groups to sweep, by parameter name, layer path or pattern; None for all.
         workers: How many processes share the work.
         fast: "auto", "on" or "off", see `DygraphSensitivity.sensitive`.
+        target_loss: If given, each group's largest ratio within this loss is searched, instead of measuring all ratios.
     """
 
     sen_file: Path
@@ -36,11 +39,22 @@ class Sweeping:
     only: tuple[str, ...] | None = None
     workers: int = 1
     fast: str = "auto"
+    target_loss: float | None = None
+
+    @property
+    def found_file(self) -> Path:
+        """What a search finds: a point per group, its largest ratio. Beside the journal, which keeps all that it tried."""
+        return self.sen_file.with_name(f"{self.sen_file.stem}.search-{self.target_loss:g}.json")
+
+    @property
+    def result_file(self) -> Path:
+        """What ratios are chosen from."""
+        return self.sen_file if self.target_loss is None else self.found_file
 
 
 @dataclass(frozen=True)
 class Aim:
-    """How much is to be pruned: exactly one of the first three.
+    """How much is to be pruned: exactly one of the first three, or none after a search.
 
     Attributes:
         loss: The loss that every single group may cost.
@@ -101,33 +115,97 @@ def sweep(
     )
 
 
-def choose(ds: DygraphSensitivity, sens: Sensitivities, aim: Aim) -> dict[str, float]:
+def search(
+    ds: DygraphSensitivity,
+    evaluator: Evaluator,
+    options: Sweeping,
+    targets: list[str],
+    progress: bool = True,
+) -> SearchResult:
+    """Searches how far every group may go; the answers also go into ``options.found_file``.
+
+    Args:
+        ds: Knows the groups.
+        evaluator: Scores the model.
+        options: What to search, with a target loss.
+        targets: The groups to search where the options name none.
+        progress: Whether to show a bar.
+    """
+    if options.target_loss is None:
+        raise InputError("a search needs a target loss.")
+    if options.workers > 1:
+        raise InputError(
+            "a search (--target_loss) decides from what it has seen what to measure next, so it runs in one process: "
+            "leave --workers out, or sweep."
+        )
+    options.sen_file.parent.mkdir(parents=True, exist_ok=True)
+    found = ds.search(
+        evaluator,
+        options.target_loss,
+        ratios=options.ratios,
+        sen_file=options.sen_file,
+        target_vars=options.only if options.only is not None else targets,
+        fast=options.fast,
+        progress=progress,
+    )
+    points = [Point(group.name, group.path, group.ratio, None, group.loss) for group in found.groups]
+    Sensitivities(points, found.baseline, evaluator.higher_is_better).to_json(options.found_file)
+    return found
+
+
+def check_aim(aim: Aim, options: Sweeping) -> None:
+    """Looks for an aim that says nothing, or too much.
+
+    Raises:
+        InputError: It does.
+    """
+    given = [f"--{name}" for name in ("loss", "flops", "params") if getattr(aim, name) is not None]
+    searched = options.target_loss is not None
+    if searched and aim.loss is not None:
+        raise InputError(
+            "--target_loss finds what each group may lose within that loss, so --loss says it twice: leave one out."
+        )
+    if len(given) > 1 or (not given and not searched):
+        raise InputError(
+            "say how much to prune by one of --loss (what each group may cost), --flops or --params (share to remove)"
+            + (f", not by {' and '.join(given)} at once." if given else ".")
+        )
+    if aim.align is not None and aim.flops is None and aim.params is None:
+        raise InputError("--align goes with --flops or --params, not with a loss.")
+
+
+def choose(ds: DygraphSensitivity, sens: Sensitivities, aim: Aim, options: Sweeping) -> dict[str, float]:
     """Ratios by layer path.
+
+    After a search, FLOPs or parameters are saved within the ratios that it found, and all of these are taken if no
+    such aim is given.
+
+    Args:
+        ds: Knows the groups.
+        sens: From ``options.result_file``.
+        aim: How much is to be pruned.
+        options: What was measured.
 
     Raises:
         InputError: The aim says nothing, or too much; or no group may lose anything.
         UnreachableError: The sensitivities do not reach that far.
     """
-    given = [name for name in ("loss", "flops", "params") if getattr(aim, name) is not None]
-    if len(given) != 1:
-        raise InputError(
-            "say how much to prune by one of --loss (what each group may cost), --flops or --params (share to remove)"
-            + (f", not by {' and '.join(given)} at once." if given else ".")
-        )
-    if aim.loss is not None:
-        if aim.align is not None:
-            raise InputError("--align goes with --flops or --params, not with --loss.")
-        paths = sens.paths
-        by_name = sens.ratios_by_loss(aim.loss, monotone=True)
-        ratios = {paths.get(name, name): ratio for name, ratio in by_name.items() if ratio > 0}
-    else:
+    check_aim(aim, options)
+    target = aim.flops if aim.flops is not None else aim.params
+    if target is not None:
         budget = ds.ratios_by_flops if aim.flops is not None else ds.ratios_by_params
-        target = aim.flops if aim.flops is not None else aim.params
-        by_name = budget(sens, target or 0.0, aim.align)
-        names = {group.name: group.path for group in ds.groups}
-        ratios = {names[name]: ratio for name, ratio in by_name.items()}
+        paths = {group.name: group.path for group in ds.groups}
+        ratios = {paths[name]: ratio for name, ratio in budget(sens, target, aim.align).items()}
+    else:
+        by_name = _searched(sens) if aim.loss is None else sens.ratios_by_loss(aim.loss, monotone=True)
+        ratios = {sens.paths.get(name, name): ratio for name, ratio in by_name.items() if ratio > 0}
     if not ratios:
         raise InputError(
             "no group may lose anything at that aim; allow more loss, or measure smaller ratios."
         )
     return ratios
+
+
+def _searched(sens: Sensitivities) -> dict[str, float]:
+    """A search leaves one point per group: its answer."""
+    return {name: max(curve) for name, curve in sens.items()}

@@ -22,12 +22,13 @@ from dysens.inputs import view_of
 from dysens.interrupts import run_through
 from dysens.live import ModelState, Preserved, isolate, preserved
 from dysens.pruning.apply import cut, history
-from dysens.pruning.budget import Budget, candidate_ratios
+from dysens.pruning.budget import describe_costs
+from dysens.pruning.costs import Costs
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.plan import PrunePlan, plan_for, translated
 from dysens.pruning.proof import difference
 from dysens.results.points import Header
-from dysens.results.ratios import ratios_for_budget
+from dysens.results.ratios import ratios_by_flops, ratios_by_params
 from dysens.results.sensitivities import Sensitivities
 from dysens.sweep.batches import DEFAULT_CACHE_GIB
 from dysens.sweep.estimate import TaylorCurves, taylor_curves
@@ -186,7 +187,7 @@ class DygraphSensitivity:
             points = run_in_workers(sweep, header, journal, workers, build, progress, means)
         else:
             points = sweep.run(journal, progress)
-        return Sensitivities(points, baseline, scorer.higher_is_better, source=str(sen_file or ""))
+        return Sensitivities(points, baseline, scorer.higher_is_better, str(sen_file or ""), header.costs)
 
     def search(
         self,
@@ -339,7 +340,13 @@ class DygraphSensitivity:
             baseline,
             scorer.higher_is_better,
             {group.name: group.path for group in groups},
+            self._costs(),
         )
+
+    def _costs(self) -> Costs:
+        """What the model, which has to be whole, costs at any ratios of its groups."""
+        cost = cost_of(self._model, self._views[0])
+        return describe_costs(cost, self._roles, self._groups, self._choice(), tensors_by_path(self._model))
 
     def _whole_groups(self, target_vars: Names | None, skip_vars: Names) -> list[ChannelGroup]:
         if self._cuts.removed:
@@ -420,18 +427,11 @@ class DygraphSensitivity:
             raise InputError(
                 "these sensitivities know none of this model's groups; were they measured on another model?"
             )
-        budget = Budget(
-            cost_of(self._model, self._views[0]),
-            self._roles,
-            groups,
-            self._choice(),
-            tensors_by_path(self._model),
-        )
-        remaining = budget.flops if what == "FLOPs" else budget.params
-        options = {group.name: candidate_ratios(group, align) for group in groups}
+        curves = {group.name: named[group.name] for group in groups}
+        choose, costs = (ratios_by_flops if what == "FLOPs" else ratios_by_params), self._costs()
         aim = target
         for _ in range(_BUDGET_TRIES):
-            ratios = ratios_for_budget(named, remaining, aim, options)
+            ratios = choose(curves, costs, aim, align)
             removed = self._share_removed(what, ratios)
             if removed >= target:
                 return ratios

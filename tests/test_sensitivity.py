@@ -558,6 +558,25 @@ def test_a_budget_is_kept(model, ds, what, target):
     assert 1 - left / whole >= target
 
 
+@pytest.mark.parametrize("how", ["sensitive", "search"])
+def test_the_journal_alone_knows_what_ratios_cost(model, ds, how, tmp_path):
+    # One group is measured; the costs are those of all.
+    options = {"ratios": [0.25, 0.5, 0.75], "target_vars": "stem.0.weight", "progress": False}
+    getattr(ds, how)(closeness(model), sen_file=tmp_path / "sens.jsonl", **options)
+    sens = Sensitivities.load(tmp_path / "sens.jsonl")
+    with ds.pruned(dict.fromkeys(sens, 0.5)) as outcome:
+        assert sens.costs.whole_params == outcome.params_before
+        assert sens.costs.whole_flops == pytest.approx(outcome.flops_before)
+        assert sens.costs.params(dict.fromkeys(sens, 0.5)) == outcome.params_after
+    assert {group.path for group in ds.groups} == {group.path for group in sens.costs.groups}
+
+
+def test_the_journal_alone_chooses_the_same_ratios(model, ds, tmp_path):
+    sens = ds.sensitive(closeness(model), ratios=[0.25, 0.5, 0.75], progress=False, sen_file=tmp_path / "s")
+    assert ds.ratios_by_flops(sens, 0.3) == sens.ratios_by_flops(0.3)
+    assert Sensitivities.load(tmp_path / "s").ratios_by_flops(0.3) == sens.ratios_by_flops(0.3)
+
+
 def test_aligned_widths(model, ds):
     sens = ds.sensitive(closeness(model), ratios=[0.25, 0.5, 0.75], progress=False)
     outcome = ds.prune_vars(ds.ratios_by_flops(sens, 0.3, align=4))

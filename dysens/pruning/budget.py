@@ -1,4 +1,4 @@
-"""What a model would cost at given ratios, without cutting it: for searching ratios that fit a budget.
+"""What a model would cost at given ratios, without cutting it: for searching ratios that fit a budget, and for reports.
 
 FLOPs of a layer with weights are proportional to the number of its weights, and a plan says how many remain. Layers without
 weights count as unchanged, so the prediction errs a little on the high side; `DygraphSensitivity` checks the final choice by
@@ -7,96 +7,141 @@ counting the cut model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import paddle
 
 from dysens.cost import Cost
 from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Role
+from dysens.pruning.costs import Costs, GroupCosts, Losing, Term, Width
 from dysens.pruning.plan import plan_for
 
-# Finer steps than this make a search slower, and no choice better.
-_STEPS = 40
-
-Shrinking = tuple[tuple[tuple[str, int], int], ...]  # ((tensor, axis), how much shorter), ...
+Place = tuple[str, int]  # tensor, axis
 
 
-def candidate_ratios(group: ChannelGroup, align: int | None = None) -> list[float]:
-    """The ratios that a group may take; with ``align``, those that leave a multiple of so many channels."""
-    step = len(group.blocks)
-    counts = sorted({round(group.size * i / _STEPS / step) * step for i in range(_STEPS)} | {0})
-    if align is not None and align > 1:
-        width = group.channels / group.size
-        counts = [count for count in range(0, group.size, step) if (group.size - count) * width % align == 0]
-    return [count / group.size for count in counts if count < group.size]
+def describe_costs(
+    cost: Cost,
+    roles: Mapping[str, Role],
+    groups: Sequence[ChannelGroup],
+    choose: Choice,
+    tensors: Mapping[str, paddle.Tensor],
+) -> Costs:
+    """The cost of a model for any ratios of its groups, as plain data.
+
+    Args:
+        cost: What the whole model costs.
+        roles: Its layers with weights.
+        groups: What may be cut.
+        choose: Which units a ratio removes from a group.
+        tensors: Its tensors by path.
+    """
+    # Once per tensor, not per path: a tied weight is one weight.
+    once = {id(tensor): path for path, tensor in reversed(list(tensors.items()))}
+    shapes = {path: tuple(tensors[path].shape) for path in once.values()}
+    steps = [_Steps(group, roles, choose) for group in groups]
+    terms = _Terms(shapes, [each.by_place() for each in steps])
+    weights = _weights_by_layer(roles, shapes)
+    for layer, flops in cost.by_layer.items():
+        before = sum(int(np.prod(shapes[path])) for path in weights.get(layer, ()))
+        for path in weights.get(layer, ()) if before else ():
+            terms.add(path, flops=flops / before)
+        if not before:
+            terms.add(None, flops=flops)
+    for path in shapes:
+        if tensors[path].persistable:
+            terms.add(path, params=1)
+    described = (
+        GroupCosts(group.name, group.path, group.channels, each.number, len(group.blocks), each.of_channels())
+        for group, each in zip(groups, steps)
+    )
+    return Costs(tuple(described), terms.widths(), terms.terms())
 
 
-class Budget:
-    """Predicts FLOPs and parameters for any ratios of a model's groups."""
+def _weights_by_layer(
+    roles: Mapping[str, Role], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, list[str]]:
+    """The tensors whose size the work of a layer is proportional to: matrices, or the vector of a norm."""
+    found: dict[str, list[str]] = {}
+    for path, role in roles.items():
+        own = [f"{path}.{name}" if path else name for name in role.layer._parameters]
+        shaped = {name: len(shapes[name]) for name in own if name in shapes}
+        most = max(shaped.values(), default=0)
+        found[path] = [name for name, ndim in shaped.items() if ndim == most]
+    return found
+
+
+class _Steps:
+    """What a group loses, one unit of every block after the other."""
+
+    def __init__(self, group: ChannelGroup, roles: Mapping[str, Role], choose: Choice) -> None:
+        self._group = group
+        self._roles = roles
+        self._choose = choose
+        self.number = group.size // len(group.blocks)
+
+    def by_place(self) -> dict[Place, Losing]:
+        """What every tensor loses along every axis."""
+        first, last = self._lengths(1), self._lengths(self.number - 1)
+        if self._alike and last == {place: less * (self.number - 1) for place, less in first.items()}:
+            return dict(first)
+        all_steps = [self._lengths(step) for step in range(self.number)]
+        places = {place for lengths in all_steps for place in lengths}
+        return {place: tuple(lengths.get(place, 0) for lengths in all_steps) for place in sorted(places)}
+
+    def of_channels(self) -> Losing:
+        """What the channels of the group's first weight lose."""
+        left = [
+            self._group.channels_left(self._units(step))
+            for step in ((0, 1) if self._alike else range(self.number))
+        ]
+        return left[0] - left[1] if self._alike else tuple(self._group.channels - each for each in left)
+
+    @property
+    def _alike(self) -> bool:
+        """Whether every unit has as many channels as every other, in every layer: then all steps are the same."""
+        widths = (np.bincount(u[u >= 0], minlength=self._group.size) for u in self._group.units.values())
+        return all((width == width[0]).all() for width in widths)
+
+    def _units(self, step: int) -> np.ndarray:
+        return self._choose(self._group, step / self.number)
+
+    def _lengths(self, step: int) -> dict[Place, int]:
+        plan = plan_for(self._roles, self._group.removal(self._units(step)))
+        return {(cut.tensor, cut.axis): len(cut.removed) // cut.blocks for cut in plan.cuts}
+
+
+class _Terms:
+    """Gathers terms; what shrinks alike is added up."""
 
     def __init__(
-        self,
-        cost: Cost,
-        roles: Mapping[str, Role],
-        groups: Sequence[ChannelGroup],
-        choose: Choice,
-        tensors: Mapping[str, paddle.Tensor],
+        self, shapes: Mapping[str, tuple[int, ...]], losing: Iterable[Mapping[Place, Losing]]
     ) -> None:
-        self._cost = cost
-        self._roles = roles
-        self._groups = {group.name: group for group in groups}
-        self._choose = choose
-        # Once per tensor, not per path: a tied weight is one weight.
-        once = {id(tensor): path for path, tensor in reversed(list(tensors.items()))}
-        self._shapes = {path: tuple(tensors[path].shape) for path in once.values()}
-        self._parameters = {path for path in self._shapes if tensors[path].persistable}
-        self._weights = self._weights_by_layer(tensors)
-        self._shrinking = lru_cache(maxsize=None)(self._shrinking_of)
+        self._shapes = shapes
+        self._losing: dict[Place, dict[int, Losing]] = {}
+        for group, places in enumerate(losing):
+            for place, less in places.items():
+                self._losing.setdefault(place, {})[group] = less
+        self._widths: dict[tuple[int, tuple[tuple[int, Losing], ...]], int] = {}
+        self._sums: dict[tuple[int, ...], tuple[float, int]] = {}
 
-    def flops(self, ratios: Mapping[str, float]) -> float:
-        """FLOPs that remain."""
-        shorter = self._shorter(ratios)
-        return sum(
-            flops * self._share(self._weights.get(layer, ()), shorter)
-            for layer, flops in self._cost.by_layer.items()
-        )
+    def add(self, path: str | None, flops: float = 0.0, params: int = 0) -> None:
+        """Adds so much for every entry of a tensor; without a tensor, so much whatever is cut."""
+        places, entries = [], 1
+        for axis, side in enumerate(self._shapes[path] if path is not None else ()):
+            losing = self._losing.get((path or "", axis))
+            if losing is None:
+                entries *= side
+            else:
+                key = (side, tuple(losing.items()))
+                places.append(self._widths.setdefault(key, len(self._widths)))
+        widths = tuple(sorted(places))
+        before = self._sums.get(widths, (0.0, 0))
+        self._sums[widths] = (before[0] + flops * entries, before[1] + params * entries)
 
-    def params(self, ratios: Mapping[str, float]) -> float:
-        """Parameters that remain."""
-        shorter = self._shorter(ratios)
-        return float(sum(self._size(path, shorter) for path in self._parameters))
+    def widths(self) -> tuple[Width, ...]:
+        return tuple(Width(size, dict(losing)) for size, losing in self._widths)
 
-    def _weights_by_layer(self, tensors: Mapping[str, paddle.Tensor]) -> dict[str, list[str]]:
-        """The tensors whose size the work of a layer is proportional to: matrices, or the vector of a norm."""
-        found: dict[str, list[str]] = {}
-        for path, role in self._roles.items():
-            own = [f"{path}.{name}" if path else name for name in role.layer._parameters]
-            shaped = {name: len(self._shapes[name]) for name in own if name in self._shapes}
-            most = max(shaped.values(), default=0)
-            found[path] = [name for name, ndim in shaped.items() if ndim == most]
-        return found
-
-    def _share(self, weights: Sequence[str], shorter: Mapping[tuple[str, int], int]) -> float:
-        before = sum(self._size(path, {}) for path in weights)
-        return sum(self._size(path, shorter) for path in weights) / before if before else 1.0
-
-    def _size(self, path: str, shorter: Mapping[tuple[str, int], int]) -> int:
-        size = 1
-        for axis, side in enumerate(self._shapes[path]):
-            size *= side - shorter.get((path, axis), 0)
-        return size
-
-    def _shorter(self, ratios: Mapping[str, float]) -> dict[tuple[str, int], int]:
-        total: dict[tuple[str, int], int] = {}
-        for name, ratio in ratios.items():
-            for place, less in self._shrinking(name, ratio):
-                total[place] = total.get(place, 0) + less
-        return total
-
-    def _shrinking_of(self, name: str, ratio: float) -> Shrinking:
-        group = self._groups[name]
-        removal = group.removal(self._choose(group, ratio))
-        plan = plan_for(self._roles, removal)
-        return tuple(((cut.tensor, cut.axis), len(cut.removed) // cut.blocks) for cut in plan.cuts)
+    def terms(self) -> tuple[Term, ...]:
+        return tuple(Term(flops, params, widths) for widths, (flops, params) in self._sums.items())

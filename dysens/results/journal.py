@@ -96,6 +96,10 @@ class Journal:
             logger.warning("%s is continued by force although %s.", self.path, "; ".join(differences))
         if found is None or differences:
             self._write([self.header])
+        elif found.costs is None and self.header.costs is not None:
+            # A journal of before costs were known learns them; its baseline stays all the same.
+            self.header = replace(self.header, baseline=found.baseline)
+            self._write([self.header])
         else:
             # The baseline of the file stays, so that old and new losses have one base; the names are today's.
             self.header = replace(found, paths=self.header.paths)

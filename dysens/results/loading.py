@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dysens.errors import InputError, JournalError
+from dysens.pruning.costs import Costs
 from dysens.results import tables
 from dysens.results.files import read_whole
 from dysens.results.points import Point, under_names
@@ -14,8 +17,25 @@ from dysens.results.slim_files import looks_like_pickle, read_slim_bytes, slim_p
 MAX_BYTES = 256 * 2**20
 
 
-def load_content(path: Path) -> tuple[list[Point], float | None, bool]:
-    """The full points of a file, its baseline if it knows one, and whether a higher score is better.
+@dataclass(frozen=True)
+class Content:
+    """What a file of sensitivities holds.
+
+    Attributes:
+        points: Its points, also those that saw only part of the data.
+        baseline: The score of the whole network, if the file knows it.
+        higher_is_better: Whether a higher score is better.
+        costs: What the network costs at any ratios, if the file knows it.
+    """
+
+    points: Sequence[Point]
+    baseline: float | None = None
+    higher_is_better: bool = True
+    costs: Costs | None = None
+
+
+def load_content(path: Path) -> Content:
+    """Reads a file.
 
     Raises:
         JournalError: The file can't be read, or holds no sensitivities.
@@ -26,12 +46,12 @@ def load_content(path: Path) -> tuple[list[Point], float | None, bool]:
     if journal is not None:
         return journal
     if looks_like_pickle(data):
-        return slim_points(read_slim_bytes(data, str(path))), None, True
+        return Content(slim_points(read_slim_bytes(data, str(path))))
     try:
         if tables.is_json_document(data):
-            return tables.points_of_json(data)
+            return Content(*tables.points_of_json(data))
         if _is_table(data):
-            return tables.points_of_csv(data), None, True
+            return Content(tables.points_of_csv(data))
     except InputError as error:
         raise JournalError(f"{path} can't be read as sensitivities: {error}") from error
     raise JournalError(
@@ -45,14 +65,15 @@ def _is_table(data: bytes) -> bool:
     return all(name.encode() in columns for name in tables.NEEDED)
 
 
-def _read_journal(path: Path) -> tuple[list[Point], float | None, bool] | None:
+def _read_journal(path: Path) -> Content | None:
     """The content of a file in which at least one line is a journal's."""
     reader = JournalReader(path)
     reader.settle()
     if reader.is_empty:
         return None
     reader.report()
-    header = reader.header
+    header, full, partial = reader.header, list(reader.points.values()), list(reader.partials.values())
     if header is None:
-        return list(reader.points.values()), None, True
-    return under_names(reader.points.values(), header.paths), header.baseline, header.higher_is_better
+        return Content([*full, *partial])
+    points = [*under_names(full, header.paths), *under_names(partial, header.paths)]
+    return Content(points, header.baseline, header.higher_is_better, header.costs)

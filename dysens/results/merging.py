@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dysens.errors import InputError
+from dysens.pruning.costs import Costs
 from dysens.results.points import Point, same_baseline
+
+logger = logging.getLogger("dysens.results")
 
 LOSS_TOLERANCE = 1e-6
 """Losses of one point closer than this are one value."""
@@ -53,6 +57,31 @@ def one_baseline(baselines: Sequence[tuple[str, float | None]], prefer: str | No
                 'losses don\'t compare; say prefer="first" or prefer="last" to merge them all the same.'
             )
     return known[-1][1] if prefer == "last" else first
+
+
+def partial_points(points: Iterable[Point], full: Iterable[Point]) -> list[Point]:
+    """The points that saw only part of the data, under the names of the full ones, where no full one is known."""
+    names = {point.path: point.param for point in full if point.path}
+    known = {(point.param, point.ratio) for point in full}
+    found: dict[tuple[str, float], Point] = {}
+    for point in points:
+        name = names.get(point.path, point.param) if point.path else point.param
+        if not point.full and (name, point.ratio) not in known:
+            found[name, point.ratio] = replace(point, param=name)
+    return list(found.values())
+
+
+def one_costs(costs: Sequence[tuple[str, Costs | None]], prefer: str | None = None) -> Costs | None:
+    """The costs that all sources share; of different ones, the first (or the last), and a warning says so."""
+    known = [(label, each) for label, each in costs if each is not None]
+    if not known:
+        return None
+    label, chosen = known[-1 if prefer == "last" else 0]
+    names = {group.path: group.name for group in chosen.groups}
+    others = [other for other, each in known if each.renamed(names) != chosen]
+    if others:
+        logger.warning("%s and %s don't agree on what the network costs; %s counts.", label, others[0], label)
+    return chosen
 
 
 def _remember_place(name: str, path: str, label: str, names: dict[str, str], owners: dict[str, str]) -> None:

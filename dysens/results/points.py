@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from dysens.errors import InputError
+from dysens.pruning.costs import Costs
 
 FORMAT = 1
 """Version of the journal format; a reader refuses a higher one."""
@@ -128,6 +129,7 @@ class Header:
         baseline: Its score of the whole network.
         higher_is_better: False for an error or a loss.
         paths: Parameter name to layer path of every group, in parameter order.
+        costs: What the network costs at any ratios, or None if unknown; not compared.
     """
 
     model: str
@@ -137,6 +139,7 @@ class Header:
     baseline: float
     higher_is_better: bool = True
     paths: Mapping[str, str] = field(default_factory=dict)
+    costs: Costs | None = None
 
     def __post_init__(self) -> None:
         for name in ("model", "weights", "criterion", "evaluator"):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from dysens.errors import InputError
+from dysens.pruning.costs import Costs
 from dysens.results.budget import BudgetSearch
 from dysens.results.points import checked_number, ratio_key
 
@@ -119,6 +120,32 @@ def ratios_for_budget(
     options = {name: _options(name, curves.get(name, {}), allowed) for name, allowed in candidates.items()}
     ratios = BudgetSearch(options, cost, target).best()
     return {name: ratio for name, ratio in ratios.items() if ratio > 0}
+
+
+def ratios_by_flops(
+    curves: Mapping[str, Curve], costs: Costs, target: float, align: int | None = None
+) -> dict[str, float]:
+    """Ratios that remove this share of the FLOPs at the least sum of predicted losses.
+
+    Args:
+        curves: Measured loss by ratio, per group.
+        costs: What the model costs at any ratios; it has to know all groups of ``curves``.
+        target: Share of the FLOPs to remove, 0.5 for half of them.
+        align: Leave a multiple of so many channels in every group that is cut.
+
+    Raises:
+        UnreachableError: The measured ratios can't remove so much; the message says how much they do.
+    """
+    candidates = {name: costs.group(name).candidates(align) for name in curves}
+    return ratios_for_budget(curves, costs.flops, target, candidates)
+
+
+def ratios_by_params(
+    curves: Mapping[str, Curve], costs: Costs, target: float, align: int | None = None
+) -> dict[str, float]:
+    """The same for a share of the parameters."""
+    candidates = {name: costs.group(name).candidates(align) for name in curves}
+    return ratios_for_budget(curves, costs.params, target, candidates)
 
 
 def _options(name: str, curve: Curve, candidates: Sequence[float]) -> list[tuple[float, float]]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn, Union
 
 from dysens.errors import InputError, JournalError
+from dysens.pruning.costs import Costs
 from dysens.results.owners import Owner
 from dysens.results.points import FORMAT, Header, Point, checked_number, checked_text, ratio_key
+
+logger = logging.getLogger("dysens.results")
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Release:
 
     owner: Owner
 
+
+_HEADER_FIELDS = ("model", "weights", "criterion", "evaluator", "baseline", "higher_is_better", "paths")
 
 Record = Union[Header, Point, Claim, Release]
 
@@ -56,7 +62,7 @@ def _refuse_constant(token: str) -> NoReturn:
 def encode(record: Record) -> bytes:
     """One line, with its newline."""
     if isinstance(record, Header):
-        fields: dict[str, Any] = {"kind": "header", "format": FORMAT, **asdict(record)}
+        fields: dict[str, Any] = {"kind": "header", "format": FORMAT, **_header_fields(record)}
     elif isinstance(record, Point):
         fields = {"kind": "point", **point_fields(record)}
     elif isinstance(record, Claim):
@@ -108,6 +114,22 @@ def point_from(fields: Mapping[str, Any]) -> Point:
     )
 
 
+def _header_fields(header: Header) -> dict[str, Any]:
+    fields = {name: getattr(header, name) for name in _HEADER_FIELDS}
+    return fields if header.costs is None else {**fields, "costs": header.costs.to_json()}
+
+
+def costs_from(fields: Mapping[str, Any]) -> Costs | None:
+    """The costs among these fields; None, with a warning, if they can't be read: what was measured counts without them."""
+    if fields.get("costs") is None:
+        return None
+    try:
+        return Costs.from_json(fields["costs"])
+    except InputError as error:
+        logger.warning("FLOPs and parameters are unknown: %s.", error)
+        return None
+
+
 def _header_from(fields: Mapping[str, Any]) -> Header:
     version = fields["format"]
     if isinstance(version, int) and version > FORMAT:
@@ -116,8 +138,7 @@ def _header_from(fields: Mapping[str, Any]) -> Header:
         )
     if version != FORMAT:
         raise InputError(f"{version!r:.40} is no format of a journal")
-    names = ("model", "weights", "criterion", "evaluator", "baseline", "higher_is_better", "paths")
-    return Header(**{name: fields[name] for name in names})
+    return Header(**{name: fields[name] for name in _HEADER_FIELDS}, costs=costs_from(fields))
 
 
 def _claim_from(fields: Mapping[str, Any]) -> Claim:

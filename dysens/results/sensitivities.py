@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from dysens.errors import InputError, nearest
+from dysens.pruning.costs import Costs
 from dysens.results import tables
 from dysens.results.files import write_whole
 from dysens.results.loading import load_content
-from dysens.results.merging import merged_points, one_baseline
+from dysens.results.merging import merged_points, one_baseline, one_costs, partial_points
 from dysens.results.points import Point, checked_number, ratio_key
-from dysens.results.ratios import ratios_by_loss
+from dysens.results.ratios import ratios_by_flops, ratios_by_loss, ratios_by_params
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,11 +59,12 @@ class Sensitivities(Mapping[str, LossCurve]):
     A read-only mapping of group names to loss curves. A layer path finds its group as well.
 
     Args:
-        points: What was measured. Points that saw only part of the data are left out. Names keep the order in
-            which they first come.
+        points: What was measured. Points that saw only part of the data are no part of the mapping; see
+            ``partial_points``. Names keep the order in which they first come.
         baseline: The score of the whole network; None if unknown, as for a PaddleSlim file.
         higher_is_better: False if the score is an error.
         source: Where the points come from, for messages.
+        costs: What the network costs at any ratios, if known: for ratios by FLOPs without the network.
 
     Example:
         >>> sens = Sensitivities([Point("conv2d_0.w_0", "stem.0.weight", 0.3, 0.8, 0.11, 1.0)], baseline=0.9)
@@ -76,17 +78,21 @@ class Sensitivities(Mapping[str, LossCurve]):
         baseline: float | None = None,
         higher_is_better: bool = True,
         source: str = "",
+        costs: Costs | None = None,
     ) -> None:
         self.baseline = None if baseline is None else checked_number("The baseline", baseline)
         self.higher_is_better = higher_is_better
         self.source = source
+        points = list(points)
         full = [point for point in points if point.full]
         self._points = tuple(merged_points([(source or "the points", full)]))
+        self.partial_points = tuple(partial_points(points, self._points))
         curves: dict[str, dict[float, float]] = {}
         for point in self._points:
             curves.setdefault(point.param, {})[point.ratio] = point.loss
         self._curves = {name: LossCurve(name, losses) for name, losses in curves.items()}
         self._names = {point.path: point.param for point in self._points if point.path}
+        self.costs = None if costs is None else costs.renamed(self._names)
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -123,6 +129,29 @@ class Sensitivities(Mapping[str, LossCurve]):
         """The ratio per group whose loss stays at the threshold; see `ratios.ratios_by_loss`."""
         return ratios_by_loss(self, threshold, monotone)
 
+    def ratios_by_flops(self, target: float, align: int | None = None) -> dict[str, float]:
+        """Ratios that are predicted to remove this share of the FLOPs, without the network.
+
+        `DygraphSensitivity.ratios_by_flops` does the same and counts the cut network, to be sure.
+
+        Args:
+            target: Share of the FLOPs to remove, 0.5 for half of them.
+            align: Leave a multiple of so many channels in every group that is cut.
+        """
+        return ratios_by_flops(self, self._known_costs(), target, align)
+
+    def ratios_by_params(self, target: float, align: int | None = None) -> dict[str, float]:
+        """The same for a share of the parameters."""
+        return ratios_by_params(self, self._known_costs(), target, align)
+
+    def _known_costs(self) -> Costs:
+        if self.costs is None:
+            raise InputError(
+                f"{self.source or 'This result'} doesn't say what the network costs: only journals that dysens wrote since "
+                "it knows costs do. Choose ratios with DygraphSensitivity, or continue the sweep, which adds them."
+            )
+        return self.costs
+
     def to_frame(self) -> pd.DataFrame:
         """A table with a row per point: param, path, ratio, metric, loss, seconds."""
         return tables.frame_of(self._points)
@@ -140,13 +169,15 @@ class Sensitivities(Mapping[str, LossCurve]):
 
     def to_json(self, path: PathLike) -> None:
         """Writes everything as one JSON document."""
-        write_whole(Path(path), tables.json_of(self._points, self.baseline, self.higher_is_better))
+        write_whole(
+            Path(path), tables.json_of(self._points, self.baseline, self.higher_is_better, self.costs)
+        )
 
     @classmethod
     def load(cls, path: PathLike) -> Sensitivities:
         """Reads a journal, a CSV or JSON file of ours, or a PaddleSlim pickle; the content says which."""
-        points, baseline, higher_is_better = load_content(Path(path))
-        return cls(points, baseline, higher_is_better, source=os.fspath(path))
+        found = load_content(Path(path))
+        return cls(found.points, found.baseline, found.higher_is_better, os.fspath(path), found.costs)
 
     @classmethod
     def merge(cls, parts: Sequence[Sensitivities | PathLike], prefer: str | None = None) -> Sensitivities:
@@ -173,7 +204,9 @@ class Sensitivities(Mapping[str, LossCurve]):
             )
         baseline = one_baseline([(label, part.baseline) for label, part in named], prefer)
         points = merged_points([(label, part.points) for label, part in named], prefer)
-        return cls(points, baseline, results[0].higher_is_better)
+        partial = [point for part in results for point in part.partial_points]
+        costs = one_costs([(label, part.costs) for label, part in named], prefer)
+        return cls([*points, *partial], baseline, results[0].higher_is_better, costs=costs)
 
     def renamed(self, names: Mapping[str, str]) -> Sensitivities:
         """The same points under other names.
@@ -184,5 +217,8 @@ class Sensitivities(Mapping[str, LossCurve]):
         Args:
             names: Layer path to the name that the parameter has now. Points of other paths keep their names.
         """
-        points = [replace(point, param=names.get(point.path, point.param)) for point in self._points]
-        return Sensitivities(points, self.baseline, self.higher_is_better, self.source)
+        points = [
+            replace(point, param=names.get(point.path, point.param))
+            for point in (*self._points, *self.partial_points)
+        ]
+        return Sensitivities(points, self.baseline, self.higher_is_better, self.source, self.costs)

@@ -11,8 +11,9 @@ from typing import Any
 import pandas as pd
 
 from dysens.errors import InputError
+from dysens.pruning.costs import Costs
 from dysens.results.points import Point, checked_number
-from dysens.results.records import from_json, point_fields, point_from, to_json
+from dysens.results.records import costs_from, from_json, point_fields, point_from, to_json
 
 COLUMNS = ("param", "path", "ratio", "metric", "loss", "seconds")
 NEEDED = ("param", "ratio", "loss")
@@ -86,13 +87,16 @@ def points_of_csv(data: bytes) -> list[Point]:
     return points_of(frame)
 
 
-def json_of(points: Iterable[Point], baseline: float | None, higher_is_better: bool) -> bytes:
+def json_of(
+    points: Iterable[Point], baseline: float | None, higher_is_better: bool, costs: Costs | None = None
+) -> bytes:
     """Everything as one strict JSON document, a point per line."""
     head = {
         "kind": JSON_KIND,
         "format": JSON_FORMAT,
         "baseline": baseline,
         "higher_is_better": higher_is_better,
+        **({} if costs is None else {"costs": costs.to_json()}),
     }
     rows = ",\n  ".join(to_json(point_fields(point)) for point in points)
     return f'{to_json(head)[:-1]}, "points": [\n  {rows}\n]}}\n'.encode()
@@ -103,8 +107,8 @@ def is_json_document(data: bytes) -> bool:
     return data.lstrip()[:64].startswith(b'{"kind": "' + JSON_KIND.encode())
 
 
-def points_of_json(data: bytes) -> tuple[list[Point], float | None, bool]:
-    """Points, baseline and direction of a JSON document."""
+def points_of_json(data: bytes) -> tuple[list[Point], float | None, bool, Costs | None]:
+    """Points, baseline, direction and costs of a JSON document."""
     try:
         document = from_json(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -116,7 +120,7 @@ def points_of_json(data: bytes) -> tuple[list[Point], float | None, bool]:
         raise InputError("The baseline must be a finite number.")
     if not isinstance(better, bool):
         raise InputError("higher_is_better must be true or false.")
-    return _points_of_rows(document.get("points")), baseline, better
+    return _points_of_rows(document.get("points")), baseline, better, costs_from(document)
 
 
 def _points_of_rows(rows: Any) -> list[Point]:

@@ -13,12 +13,13 @@ SOURCES := dysens tests tools benchmarks setup.py
 # Paddle warns, in Python and in C++, about things that a user of the demo can do nothing about (ccache, batch norm).
 QUIETLY := GLOG_minloglevel=2 PYTHONWARNINGS=ignore::UserWarning
 
-.PHONY: demo test lint bench venvs clean help
+.PHONY: demo test lint docs bench venvs clean help
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n '2,3s/^#   //p' Makefile
 	@echo 'make lint      ruff and mypy'
+	@echo 'make docs      the documents and the API reference as a site, in output/site'
 	@echo 'make venvs     only build .venvs/paddle3 and .venvs/paddle26'
 	@echo 'make clean     remove caches and output/, keep .venvs'
 
@@ -44,13 +45,17 @@ lint: .venvs/paddle3/.stamp
 	$(PADDLE3) -m ruff format --check $(SOURCES)
 	$(PADDLE3) -m mypy
 
+# Every warning counts: a link that leads nowhere, an argument that a docstring names and the function lacks.
+docs: .venvs/paddle3/.stamp
+	$(PADDLE3) -m mkdocs build --strict --quiet
+
 venvs: .venvs/paddle3/.stamp .venvs/paddle26/.stamp
 
 .venvs/paddle3/.stamp: $(REQUIREMENTS)
 	@echo "Installing $(@D) (Paddle 3): a few minutes, once."
 	@$(PYTHON) -m venv $(@D)
 	@$(PADDLE3) -m pip install $(PIP_QUIET) --upgrade pip
-	@$(PADDLE3) -m pip install $(PIP_QUIET) --constraint tests/constraints-paddle3.txt --editable '.[cpu,test,ocr,det]'
+	@$(PADDLE3) -m pip install $(PIP_QUIET) --constraint tests/constraints-paddle3.txt --editable '.[cpu,test,docs,ocr,det]'
 	@$(PADDLE3) -m pip install $(PIP_QUIET) --no-deps $(NODEPS:%=--requirement %)
 	@touch $@
 

@@ -65,6 +65,7 @@ setup(
         "slim": ["paddlepaddle==2.6.2", "paddleslim==2.6.0", "numpy<2", *SLIM_FORGOTTEN],
         "ocr": OCR,
         "det": DET,
+        "docs": ["mkdocs", "mkdocstrings[python]"],
         "test": [
             "pytest",
             "pytest-timeout",
@@ -74,6 +75,8 @@ setup(
             "types-PyYAML",
             "types-tqdm",
             "pandas-stubs",
+            "nbclient",
+            "ipykernel",
         ],
     },
     classifiers=[

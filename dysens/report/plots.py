@@ -174,8 +174,10 @@ def widths(outcome: PruneOutcome) -> Figure:
 
 def _new_figure(width: float, height: float) -> Figure:
     if "ipykernel" in sys.modules:
-        # pyplot is what teaches a notebook to show figures.
-        import matplotlib.pyplot  # noqa: F401
+        # The notebook's own backend teaches it to show figures, and is not loaded before it is switched to.
+        from matplotlib import pyplot
+
+        pyplot.switch_backend(pyplot.get_backend())
     return Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 

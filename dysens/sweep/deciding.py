@@ -116,6 +116,8 @@ class Comparison:
             metric, loss = self.loss(measured, numbers)
             if share == 1:
                 return Estimate(metric, loss, 0.0, 1.0, len(blocks))
+            if len(blocks) == 1:  # nothing is left if it is left out, and no metric is defined for nothing
+                return Estimate(metric, loss, math.inf, share, 1)
             without = [
                 self.loss(measured, [n for b in blocks if b is not block for n in b])[1] for block in blocks
             ]

@@ -42,5 +42,23 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
     assert not missing
 
 
+def test_every_public_call_of_paddleslims_dygraph_pruners_has_its_place() -> None:
+    slim = pytest.importorskip("paddleslim.dygraph.prune", reason="PaddleSlim is on the stack paddle26 only")
+    from paddleslim.dygraph.prune.pruning_plan import PruningPlan
+
+    document = (HOME / "docs/coming-from-paddleslim.md").read_text(encoding="utf-8")
+    inner = {
+        "status",
+        "add",
+        "contains",
+        "extend",
+        "imperative_apply",
+        "lazy_apply",
+    }  # PaddleSlim's own steps
+    names = {*slim.__all__, *vars(slim.FilterPruner), *vars(PruningPlan)}
+    public = {name for name in names if not name.startswith("_")} - inner
+    assert not {name for name in public if not re.search(rf"\b{name}\b", document)}
+
+
 def test_the_readme_has_a_block_to_run() -> None:
     assert len(blocks_of(HOME / "README.md")) >= 1

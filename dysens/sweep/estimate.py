@@ -107,7 +107,8 @@ def taylor_curves(
             effects = {group.name: _unit_effects(group, weights) for group in groups}
             for key, units in removed.items():
                 rises[key] += float(np.abs(effects[key[0]][units]).sum())
-            model.clear_gradients(set_to_zero=False)
+            for tensor in model.parameters():
+                tensor.clear_gradient(False)  # by position: Paddle overlooks the argument if it is named
     if not count:
         raise InputError("the loader has no batches; an estimate needs at least one.")
     curves: dict[str, dict[float, float]] = {group.name: {} for group in groups}
@@ -146,7 +147,7 @@ def _gradients_for(tensors: Iterable[paddle.Tensor]) -> Iterator[None]:
     try:
         for tensor in tensors:
             tensor.stop_gradient = False
-            tensor.clear_gradient(set_to_zero=False)
+            tensor.clear_gradient(False)
         with paddle.set_grad_enabled(True):
             yield
     finally:

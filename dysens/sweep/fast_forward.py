@@ -18,6 +18,7 @@ import paddle
 
 from dysens.errors import ForwardError, InputError
 from dysens.groups.probe import in_a_sentence
+from dysens.inputs import leaves
 from dysens.live import TensorState, all_tensors, preserved
 from dysens.pruning.apply import masked
 from dysens.pruning.plan import PrunePlan
@@ -27,6 +28,7 @@ from dysens.sweep.compiled import CompiledForward, compiled_forward, default_thr
 from dysens.sweep.consumers import Consumers
 from dysens.sweep.steps import Observation, observed
 from dysens.sweep.tracing import Recipe
+from dysens.sweep.watching import WeightWatch
 
 log = logging.getLogger("dysens.sweep")
 
@@ -81,6 +83,8 @@ class FastForward:
         self._observations: dict[str, Observation] = {}
         self._plan: PrunePlan | None = None
         self._weights_masked = False
+        self._watch: WeightWatch | None = None
+        self._differentiated = False
         self._patience = 0.0 if self._strict else math.inf
         self._masks = consumers.masks(None)
         self._why_not: str | None = 'fast is "off"' if fast == "off" else None
@@ -102,16 +106,17 @@ class FastForward:
 
         Args:
             plan: Whose masks; None for the whole model.
-            weights_masked: Whether the live weights have the masks on already.
+            weights_masked: Whether the live weights have the masks on already, for somebody who may write to them too.
         """
         own = "forward" in self._model.__dict__
         self._plan, self._weights_masked = plan, weights_masked
+        self._watch = WeightWatch(self._model) if weights_masked and self.serves else None
         self._masks = self._consumers.masks(plan)
         self._model.forward = self._serve
         try:
             yield
         finally:
-            self._plan, self._weights_masked = None, False
+            self._plan, self._weights_masked, self._watch = None, False, None
             if own:
                 self._model.forward = self._forward
             else:
@@ -125,6 +130,13 @@ class FastForward:
             for state in self._unmasked:
                 state.restore()
             yield
+
+    def gradients_were_lost(self) -> bool:
+        """Whether somebody went backwards through outputs of a copy, which leads nowhere; no copy serves from then on."""
+        lost, self._differentiated = self._differentiated, False
+        if lost:
+            self._give_up("the evaluation computes gradients")
+        return lost
 
     def copy_for(self, call: Packed) -> CompiledForward | None:
         """The copy that serves such a call, made if need be; None if there can be none."""
@@ -153,13 +165,24 @@ class FastForward:
             except UnservableError as reason:
                 self._give_up(str(reason))
         if copy is not None:
-            return copy(call, self._masks)
+            return self._noticing_gradients(copy(call, self._masks))
         on = nullcontext() if self._plan is None or self._weights_masked else masked(self._model, self._plan)
         start = time.perf_counter()
         with on:
             outputs = self._forward(*arguments, **keywords)
         self._patience -= time.perf_counter() - start
         return outputs
+
+    def _noticing_gradients(self, outputs: Any) -> Any:
+        if paddle.is_grad_enabled():
+            for tensor in leaves(outputs):
+                if isinstance(tensor, paddle.Tensor) and tensor.is_floating_point():
+                    tensor.stop_gradient = False
+                    tensor.register_hook(self._notice_gradient)
+        return outputs
+
+    def _notice_gradient(self, gradient: paddle.Tensor) -> None:
+        self._differentiated = True
 
     def _is_worth_it(self, call: Packed) -> bool:
         """Whether compiling will pay; toys are faster without."""
@@ -179,6 +202,8 @@ class FastForward:
             raise UnservableError("the evaluation runs the model in training mode")
         if any(layer._forward_pre_hooks or layer._forward_post_hooks for layer in self._layers[1:]):
             raise UnservableError("layers inside the model have hooks, which a compiled copy would not run")
+        if self._watch is not None and self._watch.changed():
+            raise UnservableError("the evaluation changes weights or statistics of the model")
 
     def _give_up(self, why: str) -> None:
         if self._strict:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import paddle
+from paddle.jit.dy2static.program_translator import ProgramTranslator
 
 SYMBOLIC = (paddle.static.Variable, paddle.pir.Value)
 """What stands for a tensor while a program is traced."""
@@ -27,6 +28,21 @@ def needed(program: Any, outputs: Iterable[Any], given: Iterable[Any]) -> list[A
         if any(key(value) in wanted and key(value) not in known for value in writes(operation)):
             wanted.update(key(value) for value in reads(operation))
     return [value for name, value in known.items() if name in wanted]
+
+
+def forget_failed_trace(program: Any) -> None:
+    """Let Paddle forget the weights that it noted for a program whose tracing failed.
+
+    It notes them under the program's address and drops them only after success. The next program may get the same address,
+    and would be built from values that no longer exist: the process ends there.
+    """
+    if isinstance(program, paddle.base.framework.Program):
+        ProgramTranslator.get_instance()._params_recorder.pop(program)
+        return
+    from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
+
+    _global_parameter_recorder.pop(program)
+    _global_inplace_map.pop(program)
 
 
 def _reader(outputs: Iterable[Any]) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:

@@ -89,12 +89,15 @@ class Sweep:
 
 
 def checked_ratios(ratios: Iterable[float] | None) -> list[float]:
-    """The ratios of a sweep, each at least 0 and under 1."""
+    """The ratios of a sweep, at least one, each at least 0 and under 1."""
     if ratios is None:
         return list(DEFAULT_RATIOS)
     if isinstance(ratios, (int, float)):
         ratios = [ratios]
-    return [checked_ratio(ratio) for ratio in ratios]
+    found = [checked_ratio(ratio) for ratio in ratios]
+    if not found:
+        raise InputError("ratios is empty; give at least one, or leave it out for 0.1, 0.2 ... 0.9.")
+    return found
 
 
 def checked_ratio(ratio: object, name: str = "") -> float:
@@ -117,7 +120,7 @@ def coarse_first(ratios: Sequence[float]) -> list[float]:
         [0.3, 0.1, 0.4, 0.2, 0.5]
     """
     ordered: list[float] = []
-    spans = [sorted(dict.fromkeys(ratios))]
+    spans = [span] if (span := sorted(dict.fromkeys(ratios))) else []
     while spans:
         ordered += [span[(len(span) - 1) // 2] for span in spans]
         halves = [(span[: (len(span) - 1) // 2], span[(len(span) - 1) // 2 + 1 :]) for span in spans]

@@ -58,6 +58,18 @@ class FunctionScorer(Scorer):
 
     def score(self, plan: PrunePlan | None = None) -> object:
         """What the function returns."""
+        try:
+            found = self._scored(plan)
+        except Exception:
+            if not self._fast.gradients_were_lost():
+                raise
+        else:
+            if not self._fast.gradients_were_lost():
+                return found
+        # It trains, and a compiled copy has nothing to train: once more, with the live model.
+        return self._scored(plan)
+
+    def _scored(self, plan: PrunePlan | None) -> object:
         with preserved(self._model, self._optimizer, gradients=True):
             isolate(self._model, self._optimizer)
             # The weights are masked in any case: the function may look at them, or call a part of the model.

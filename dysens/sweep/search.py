@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dysens.errors import InputError
 from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Role
 from dysens.progress import Progress, progress
@@ -44,6 +45,12 @@ class _Candidate:
     passes: float = 0.0
 
 
+def _checked_count(spot_checks: object) -> int:
+    if isinstance(spot_checks, bool) or not isinstance(spot_checks, (int, np.integer)) or spot_checks < 0:
+        raise InputError(f"spot_checks has to be a whole number, 0 for none; not {spot_checks!r:.80}.")
+    return int(spot_checks)
+
+
 class Search:
     """Finds the ratios of several groups.
 
@@ -71,7 +78,7 @@ class Search:
         self._choose = choose
         self._grid = sorted({ratio_key(ratio) for ratio in ratios})
         self._examiner = examiner
-        self._spot_checks = spot_checks
+        self._spot_checks = _checked_count(spot_checks)
         self._journal = journal
         self._candidates = [_Candidate(group, Bracket(0, len(self._grid) + 1)) for group in groups]
         self._costs = Costs()

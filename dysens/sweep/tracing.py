@@ -12,7 +12,7 @@ from paddle.static import InputSpec
 
 from dysens.sweep.calls import Packed, UnservableError, packed
 from dysens.sweep.consumers import Consumer
-from dysens.sweep.programs import SYMBOLIC, needed
+from dysens.sweep.programs import SYMBOLIC, forget_failed_trace, needed
 from dysens.sweep.steps import StepCounter
 
 
@@ -78,6 +78,7 @@ class Traced(paddle.nn.Layer):
         self.live: dict[int, dict[int, InputSpec]] = {}
         self._recipe = recipe
         self._inputs: dict[str, Any] = {}
+        self._program: Any = None
         self._done: dict[int, Any] = {}
         self._counter = StepCounter(model, self._after_step)
         for index, consumer in enumerate(recipe.consumers):
@@ -105,7 +106,14 @@ class Traced(paddle.nn.Layer):
         own = type(self).forward.__get__(self)
         function = paddle.jit.to_static(own, input_spec=[dict(specs)], full_graph=True)
         setattr(self, "forward", function)  # noqa: B010  where `paddle.jit.save` looks for it
-        return function.concrete_program.main_program
+        try:
+            return function.concrete_program.main_program
+        except BaseException:
+            if self._program is not None:
+                forget_failed_trace(self._program)
+            raise
+        finally:
+            self._program = None
 
     def _live(self, program: Any, cut: int) -> dict[int, InputSpec]:
         earlier = {step: value for step, value in self._done.items() if step < cut}
@@ -129,6 +137,7 @@ class Traced(paddle.nn.Layer):
     @paddle.jit.not_to_static
     def _enter(self, inputs: dict[str, Any]) -> Any:
         self._inputs = dict(inputs)
+        self._program = paddle.static.default_main_program()
         self._done = {}
         self._counter.restart()
         tensors = [

@@ -78,6 +78,7 @@ def test_no_circles() -> None:
         ("import dysens", ["paddle", "matplotlib", "pandas", "numpy"]),
         ("import dysens.sensitivity", ["matplotlib"]),
         ("import dysens.report.plots", ["paddle", "matplotlib.pyplot"]),
+        ("import dysens.report.html", ["paddle", "matplotlib"]),
         ("import dysens.data", ["paddle"]),
     ],
 )

@@ -107,21 +107,16 @@ class Costs:
 
     def flops(self, ratios: Mapping[str, float]) -> float:
         """FLOPs that remain, for ratios by group name or layer path."""
-        left = self._left(ratios)
-        total = 0.0
-        for term in self.terms:
-            part = term.flops
-            for width in term.widths:
-                part *= left[width]
-            total += part
-        return total
+        return self._sum([term.flops for term in self.terms], ratios)
 
     def params(self, ratios: Mapping[str, float]) -> int:
         """Parameters that remain."""
+        return int(self._sum([term.params for term in self.terms], ratios))
+
+    def _sum(self, coefficients: Sequence[float], ratios: Mapping[str, float]) -> float:
         left = self._left(ratios)
-        total = 0
-        for term in self.terms:
-            part = term.params
+        total: float = 0
+        for part, term in zip(coefficients, self.terms):
             for width in term.widths:
                 part *= left[width]
             total += part

@@ -1,1 +1,1 @@
-"""Results to look at. `dysens.report.plots` draws with matplotlib; nothing else in dysens loads it."""
+"""Results to look at: `plots` draws with matplotlib (nothing else in dysens loads it), `html` writes a page."""

@@ -1,0 +1,98 @@
+"""What a report's page is made from, as plain JSON values: `html` only puts it into the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dysens.errors import InputError, UnreachableError
+from dysens.pruning.costs import Costs
+from dysens.report.plot_data import layer_label
+from dysens.results.points import Point
+from dysens.results.ratios import ratios_by_flops
+from dysens.results.sensitivities import Sensitivities
+
+TARGETS = tuple(percent / 100 for percent in range(10, 100, 10))
+
+
+def page_data(sens: Sensitivities, costs: Costs | None = None) -> dict[str, Any]:
+    """Groups, curves, costs, and the ratios for every share of the FLOPs that can be removed.
+
+    Args:
+        sens: What was measured.
+        costs: What the network costs; taken from ``sens`` if not given.
+    """
+    if not sens and not sens.partial_points:
+        raise InputError(
+            f"{sens.source or 'This result'} holds no points, so there is nothing to report; run a sweep first."
+        )
+    known = costs if costs is not None else sens.costs
+    known = None if known is None else known.renamed({path: name for name, path in sens.paths.items()})
+    names = _names(sens, known)
+    unknown = [name for name in names if known is not None and name not in known]
+    usable = known if not unknown else None
+    return {
+        "source": Path(sens.source).name,
+        "baseline": sens.baseline,
+        "higherIsBetter": sens.higher_is_better,
+        "groups": [_group(sens, name) for name in names],
+        "costs": None if usable is None else _costs(usable, names),
+        "withoutCosts": [_label(sens, name) for name in unknown],
+        "targets": [] if usable is None else budget_rows(sens, usable, names),
+    }
+
+
+def budget_rows(sens: Sensitivities, costs: Costs, names: Sequence[str]) -> list[list[Any]]:
+    """For every share of the FLOPs that can be removed: the share, and the ratio of every group (0 where it stays whole)."""
+    rows: list[list[Any]] = []
+    for target in TARGETS if sens else ():
+        try:
+            ratios = ratios_by_flops(sens, costs, target)
+        except UnreachableError:
+            break
+        rows.append([target, [ratios.get(name, 0.0) for name in names]])
+    return rows
+
+
+def _names(sens: Sensitivities, costs: Costs | None) -> list[str]:
+    """All groups with points, also those that only saw part of the data; in the order of the model, if that is known."""
+    found = dict.fromkeys([*sens, *(point.param for point in sens.partial_points)])
+    order = {} if costs is None else {group.name: index for index, group in enumerate(costs.groups)}
+    return sorted(found, key=lambda name: order.get(name, len(order)))
+
+
+def _group(sens: Sensitivities, name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "path": _path(sens, name),
+        "label": _label(sens, name),
+        "points": [[ratio, _number(loss)] for ratio, loss in (sens[name].items() if name in sens else ())],
+        "partial": _partial(point for point in sens.partial_points if point.param == name),
+    }
+
+
+def _path(sens: Sensitivities, name: str) -> str:
+    partial = {point.param: point.path for point in sens.partial_points}
+    return sens.paths.get(name) or partial.get(name) or name
+
+
+def _label(sens: Sensitivities, name: str) -> str:
+    return layer_label(_path(sens, name))
+
+
+def _partial(points: Iterable[Point]) -> list[list[Any]]:
+    return [
+        [point.ratio, _number(point.loss), point.share] for point in sorted(points, key=lambda p: p.ratio)
+    ]
+
+
+def _number(loss: float) -> float | None:
+    """JSON knows no infinity; a point without a score has no loss."""
+    return loss if math.isfinite(loss) else None
+
+
+def _costs(costs: Costs, names: Sequence[str]) -> dict[str, Any]:
+    places = {group.name: index for index, group in enumerate(costs.groups)}
+    return {**costs.to_json(), "places": [places[name] for name in names]}

@@ -32,6 +32,10 @@ def texts_of(output: nbformat.NotebookNode) -> list[str]:
     return [output.get("text", ""), *(text for kind, text in data.items() if kind.startswith("text/"))]
 
 
+def test_there_are_three() -> None:
+    assert [notebook.stem[:2] for notebook in NOTEBOOKS] == ["01", "02", "03"]
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
 def test_the_committed_notebook_was_run_from_top_to_bottom(notebook: Path) -> None:
     content = read(notebook)

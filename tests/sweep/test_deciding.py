@@ -80,7 +80,7 @@ def test_a_single_batch_decides_nothing_and_no_metric_of_nothing_is_asked_for():
         assert measurements, "a metric of nothing was asked for"
         return accuracy(measurements)
 
-    comparison = Comparison(strict, dict.fromkeys(range(5), [1.0]), dict.fromkeys(range(5), 10), True)
+    comparison = Comparison(strict, {key: [1.0] for key in range(5)}, dict.fromkeys(range(5), 10), True)
     estimate = comparison.estimate({0: [0.5]}, target=0.1)
     assert (estimate.metric, estimate.share) == (0.5, 0.2)
     assert math.isinf(estimate.error)

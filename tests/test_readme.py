@@ -1,0 +1,58 @@
+"""Both READMEs say the same, and say it of every package."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parents[1]
+ENGLISH, CHINESE = ((HOME / name).read_text(encoding="utf-8") for name in ("README.md", "README_cn.md"))
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def skeleton(text: str) -> list[str]:
+    """The kinds of lines in their order: headings by level, rows of tables, items, pictures, with repeated kinds told once."""
+    kinds = [re.match(r"#+ |\||- |!\[|    |```", line) for line in FENCE.sub("```", text).splitlines()]
+    found = [kind[0] for kind in kinds if kind]
+    return [kind for before, kind in zip(["", *found], found) if kind != before or kind == "## "]
+
+
+def code(text: str) -> list[str]:
+    """Every line of code and every command, without comments; they alone are in the reader's language."""
+    blocks = [*FENCE.findall(text), *re.findall(r"^    .*", text, re.MULTILINE)]
+    return [re.sub(r"\s*#.*", "", line) for block in blocks for line in block.splitlines()]
+
+
+def tables(text: str) -> list[int]:
+    """How many cells every row of every table has."""
+    return [line.count("|") for line in text.splitlines() if line.startswith("|")]
+
+
+def targets(text: str) -> list[str]:
+    """Where links and pictures lead, but for the link to the other language."""
+    return [target for target in re.findall(r"\]\(([^)]+)\)", text) if not target.startswith("README")]
+
+
+@pytest.mark.parametrize("aspect", [skeleton, code, tables, targets], ids=lambda aspect: aspect.__name__)
+def test_both_languages_have_the_same(aspect) -> None:
+    assert aspect(CHINESE) == aspect(ENGLISH)
+
+
+@pytest.mark.parametrize("readme", [ENGLISH, CHINESE], ids=["README.md", "README_cn.md"])
+def test_every_package_has_its_line(readme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict = {}
+    monkeypatch.setattr("setuptools.setup", lambda **arguments: given.update(arguments))
+    runpy.run_path(str(HOME / "setup.py"))
+    lists = [given["install_requires"], *given["extras_require"].values()]
+    files = (HOME / "configs").glob("*/requirements-nodeps.txt")
+    lists += [[line for line in file.read_text().splitlines() if line[:1] not in ("#", "")] for file in files]
+    names = {
+        re.split(r"[\[<>=~! ]", requirement)[0].replace("_", "-") for part in lists for requirement in part
+    }
+    rows = "\n".join(line.split("|")[1] for line in readme.splitlines() if line.startswith("|"))
+    told = set(re.findall(r"[\w.-]+", rows.replace("_", "-")))
+    assert len(names) > 30
+    assert not names - told

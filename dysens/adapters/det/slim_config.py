@@ -82,19 +82,32 @@ def read_slim_config(path: str | Path) -> SlimConfig:
         or not isinstance(content.get("Pruner"), dict)
     ):
         raise InputError(f"{path} is not a pruning config; it needs `slim: Pruner` and a section `Pruner:`.")
-    section = content["Pruner"]
+    return slim_config_of(str(path), content["Pruner"], content.get("pretrain_weights"))
+
+
+def slim_config_of(
+    source: str, section: Mapping[str, Any], pretrain_weights: str | None = None
+) -> SlimConfig:
+    """What a section ``Pruner`` says.
+
+    Args:
+        source: Where it is from, for messages.
+        section: With PaddleDetection's keys and names.
+        pretrain_weights: Beside the section, where the file has it.
+
+    Raises:
+        InputError: Its two lists do not fit each other, or hold what cannot be.
+    """
     lists = [section.get(key) for key in ("pruned_params", "pruned_ratios")]
     if not all(isinstance(each, list) for each in lists):
-        raise InputError(f"{path}: Pruner.pruned_params and Pruner.pruned_ratios must both be lists.")
+        raise InputError(f"{source}: Pruner.pruned_params and Pruner.pruned_ratios must both be lists.")
     params, ratios = lists
     if len(params) != len(ratios):
         raise InputError(
-            f"{path} names {len(params)} parameters but {len(ratios)} ratios; it needs one for each."
+            f"{source} names {len(params)} parameters but {len(ratios)} ratios; it needs one for each."
         )
     repeated = sorted({name for name in params if params.count(name) > 1})
     if repeated:
-        raise InputError(f"{path} names {repeated[0]} more than once in Pruner.pruned_params.")
+        raise InputError(f"{source} names {repeated[0]} more than once in Pruner.pruned_params.")
     criterion = str(section.get("criterion"))
-    return SlimConfig(
-        _OUR_NAMES.get(criterion, criterion), dict(zip(params, ratios)), content.get("pretrain_weights")
-    )
+    return SlimConfig(_OUR_NAMES.get(criterion, criterion), dict(zip(params, ratios)), pretrain_weights)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import paddle
 
-from dysens.adapters.det.datasets import create_dataset, create_loader
+from dysens.adapters.det.checkpoints import plans_beside_checkpoints
+from dysens.adapters.det.datasets import create_dataset
 from dysens.adapters.det.evaluator import DetEvaluator
-from dysens.adapters.det.ppdet_import import import_ppdet, quiet
+from dysens.adapters.det.inputs import configured_size, example_inputs, train_inputs
+from dysens.adapters.det.ppdet_import import import_ppdet
 from dysens.adapters.det.weights import load_weights
 from dysens.adapters.det.workspace import DetConfig
-from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
 
 
@@ -45,7 +45,7 @@ class DetTask:
 
     def __init__(self, config: DetConfig, *, input_size: tuple[int, int] | None = None) -> None:
         self.config = config
-        self.input_size = input_size or _configured_size(config)
+        self.input_size = input_size or configured_size(config)
         _set_device(config)
         with config.installed() as live:
             try:
@@ -70,13 +70,7 @@ class DetTask:
     @property
     def example_inputs(self) -> dict[str, paddle.Tensor]:
         """What the model is called with in eval mode; the image is noise, the same at every call."""
-        height, width = self.input_size
-        image = np.random.default_rng(0).standard_normal((1, 3, height, width))
-        return {
-            "image": paddle.to_tensor(image.astype("float32")),
-            "im_shape": paddle.to_tensor([[float(height), float(width)]]),
-            "scale_factor": paddle.ones([1, 2]),
-        }
+        return example_inputs(self.input_size)
 
     @property
     def train_inputs(self) -> dict[str, Any]:
@@ -84,20 +78,14 @@ class DetTask:
 
         The config's ``TrainReader`` prepares them, except that they are resized to `input_size`.
         """
-        with self.config.installed() as live, quiet(), seeded(0):
-            _fix_size(live["TrainReader"], self.input_size)
-            dataset = create_dataset(self.config, "TrainDataset")
-            loader = create_loader(self.config, "TrainReader", dataset, _FirstTwo(dataset), workers=0)
-            batch = next(iter(loader))
-        # The Trainer adds it; assigners that change over time read it.
-        batch["epoch_id"] = 0
-        return dict(batch)
+        return train_inputs(self.config, self.input_size)
 
     @contextmanager
     def trainer(self, mode: str = "train") -> Iterator[Any]:
         """ppdet's ``Trainer`` around the live model, cut or not; use it inside the ``with``.
 
-        Its settings (``epoch``, ``save_dir``, ``LearningRate``, ...) are those of the config.
+        Its settings (``epoch``, ``save_dir``, ``LearningRate``, ...) are those of the config. Each checkpoint that it writes
+        gets the plan of what was cut beside it, so that `load` reads it again.
 
         Args:
             mode: ``train`` or ``eval``.
@@ -108,24 +96,11 @@ class DetTask:
         """
         if mode not in ("train", "eval"):
             raise InputError(f'A Trainer is made for "train" or "eval", not for "{mode}".')
-        with self.config.installed() as live:
+        with self.config.installed() as live, plans_beside_checkpoints(self.model):
             create_dataset(self.config, f"{mode.capitalize()}Dataset")
             # Where it finds this key, Trainer takes the model as it is instead of building one.
             live["model"] = self.model
             yield import_ppdet("engine").Trainer(live, mode=mode)
-
-
-class _FirstTwo:
-    """A batch sampler of one batch: the loader's thread would draw random numbers for a second one in the meantime."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __iter__(self) -> Iterator[list[int]]:
-        yield list(range(min(2, len(self._dataset))))
-
-    def __len__(self) -> int:
-        return 1
 
 
 def _set_device(config: DetConfig) -> None:
@@ -141,34 +116,3 @@ def _set_device(config: DetConfig) -> None:
                 ) from error
             return
     paddle.set_device("cpu")
-
-
-def _configured_size(config: DetConfig) -> tuple[int, int]:
-    """The size to export with; without one, the size to evaluate with, padded as the reader pads batches."""
-    inputs = config["TestReader"].get("inputs_def") or {}
-    found = list(inputs.get("image_shape") or ())[-2:]
-    if not found:
-        transforms = dict(_transforms(config["EvalReader"]))
-        size = transforms.get("Resize", {}).get("target_size", ())
-        stride = transforms.get("PadBatch", {}).get("pad_to_stride", 1)
-        found = [-(-side // stride) * stride for side in ([size, size] if isinstance(size, int) else size)]
-    if len(found) != 2 or not all(isinstance(side, int) and side > 0 for side in found):
-        raise InputError(
-            f"{config.path} does not say how large its images are: give input_size, or set "
-            "TestReader.inputs_def.image_shape=[3, height, width]."
-        )
-    return found[0], found[1]
-
-
-def _fix_size(reader: Mapping[str, Any], size: tuple[int, int]) -> None:
-    for name, arguments in _transforms(reader):
-        if "Resize" in name and "target_size" in arguments:
-            arguments["target_size"] = list(size)
-            if "Random" in name:
-                arguments["random_size"] = False
-
-
-def _transforms(reader: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for key in ("sample_transforms", "batch_transforms"):
-        for transform in reader.get(key) or ():
-            yield from transform.items()

@@ -13,6 +13,8 @@ import paddle
 from dysens.adapters.det.onnx_weights import load_onnx_weights
 from dysens.adapters.det.ppdet_import import INSTALL, import_ppdet
 from dysens.errors import InputError, MissingExtraError
+from dysens.live import preserved
+from dysens.pruning.checkpoint import cut_as_saved, has_plan, stages_of
 
 logger = logging.getLogger("dysens.adapters.det")
 
@@ -23,6 +25,9 @@ def load_weights(
     model: paddle.nn.Layer, source: str | Path, example_inputs: Mapping[str, paddle.Tensor]
 ) -> None:
     """Loads weights into a live detector; all of its parameters must be found, in their shapes.
+
+    A checkpoint with a plan beside it (`dysens.save_pruned`, or one that a Trainer of `DetTask` wrote) is of a pruned
+    network: a whole one is cut in the same way first. If anything does not fit, the network stays as it was.
 
     Args:
         model: The network, as it was built.
@@ -74,9 +79,14 @@ def _load_state(model: paddle.nn.Layer, path: Path) -> None:
     state = paddle.load(str(path))
     if not isinstance(state, dict):
         raise InputError(f"{path} holds a {type(state).__name__}, not the parameters of a network.")
-    wanted = model.state_dict()
-    _check_fit(wanted, state, path)
-    model.set_state_dict({name: state[name] for name in wanted})
+    checkpoint = str(path).removesuffix(".pdparams")
+    with preserved(model) as before:
+        if has_plan(checkpoint) and not stages_of(model):
+            cut_as_saved(model, checkpoint)
+        wanted = model.state_dict()
+        _check_fit(wanted, state, path)
+        model.set_state_dict({name: state[name] for name in wanted})
+        before.keep()
     unused = [name for name in state if name not in wanted]
     if unused:
         logger.info("%d entries of %s are not used by the network, first %s", len(unused), path, unused[0])
@@ -93,5 +103,5 @@ def _check_fit(wanted: Mapping[str, Any], state: Mapping[str, Any], path: Path) 
         if list(state[name].shape) != list(value.shape):
             raise InputError(
                 f"{name} has the shape {list(state[name].shape)} in {path}, and {list(value.shape)} in the network "
-                "that the config describes. If the file holds a pruned network, load it together with its plan."
+                "that the config describes. The plan of a pruned network (.plan.json) has to be beside its weights."
             )

@@ -90,6 +90,13 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> DetConfig:
         return DetConfig(path, dict(live))
 
 
+def current_config() -> DetConfig:
+    """What ppdet's global config holds now, as PaddleDetection's own tools have filled it."""
+    live = _workspace().global_config
+    # load_config leaves the file's name here, without folder and ending.
+    return DetConfig(Path(f"{live.get('filename', 'the config')}.yml"), dict(live))
+
+
 def _workspace() -> ModuleType:
     return import_ppdet("core.workspace")
 

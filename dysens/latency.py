@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ import numpy.typing as npt
 from dysens.errors import InputError
 
 Array = npt.NDArray[Any]
+# In the program's order, or by the names that the program has for them.
+Inputs = Union[Sequence[Array], Mapping[str, Array]]
 PROGRAM_SUFFIXES = (".json", ".pdmodel")  # as Paddle 3 writes it, and as Paddle 2 does
 SUFFIXES = (*PROGRAM_SUFFIXES, ".pdiparams", ".pdiparams.info")
 
@@ -48,13 +50,19 @@ class Predictor:
             config.disable_mkldnn()
         config.set_cpu_math_library_num_threads(threads)
         self._predictor = inference.create_predictor(config)
-        self._inputs = [self._predictor.get_input_handle(name) for name in self._predictor.get_input_names()]
+        names = self._predictor.get_input_names()
+        self._inputs = {name: self._predictor.get_input_handle(name) for name in names}
         self._names = self._predictor.get_output_names()
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """All outputs, in the order of the exported program."""
-        for handle, array in zip(self._inputs, arrays):
-            handle.copy_from_cpu(np.ascontiguousarray(array))
+        return self.answer(arrays)
+
+    def answer(self, inputs: Inputs) -> list[Array]:
+        """The same for inputs in the program's order, or by name. Of the latter, those that it does not need are left out."""
+        named = inputs if isinstance(inputs, Mapping) else dict(zip(self._inputs, inputs))
+        for name, handle in self._inputs.items():
+            handle.copy_from_cpu(np.ascontiguousarray(named[name]))
         self._predictor.run()
         return [self._predictor.get_output_handle(name).copy_to_cpu() for name in self._names]
 
@@ -69,9 +77,7 @@ def file_size(prefix: str | Path) -> int:
     return sum(path.stat().st_size for path in model_files(prefix))
 
 
-def median_seconds(
-    predictors: Mapping[str, Predictor], inputs: Sequence[Array], rounds: int = 50
-) -> dict[str, float]:
+def median_seconds(predictors: Mapping[str, Predictor], inputs: Inputs, rounds: int = 50) -> dict[str, float]:
     """The median time of one answer of each, taken in turns: what else the machine does hits all of them alike.
 
     Args:
@@ -83,7 +89,7 @@ def median_seconds(
     for number in range(rounds + 2):
         for name, predictor in predictors.items():
             start = time.perf_counter()
-            predictor(*inputs)
+            predictor.answer(inputs)
             if number >= 2:
                 seconds[name].append(time.perf_counter() - start)
     return {name: float(np.median(values)) for name, values in seconds.items()}

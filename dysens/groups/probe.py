@@ -168,14 +168,18 @@ class Probe:
     # How a probe runs
 
     def _record(self) -> None:
-        """One real forward, for the shape of everything."""
+        """One forward in which mixers compute, for the shape of everything.
+
+        What they compute goes no further: since norms do nothing, it would grow from layer to layer, and a training
+        forward refuses a loss of NaN.
+        """
 
         def real(visit: Visit) -> Any:
-            answer = visit.real()
-            drawn = map_leaves(self._draw_like, answer)
+            drawn = map_leaves(self._draw_like, visit.real())
             first = next(t for t in leaves(drawn) if isinstance(t, paddle.Tensor))
-            self._stand_ins[visit.call] = _StandIn(list(visit.entry.shape), drawn, self._draw(first.shape))
-            return answer
+            known = _StandIn(list(visit.entry.shape), drawn, self._draw(first.shape))
+            self._stand_ins[visit.call] = known
+            return known.answer()
 
         def count(visit: Visit) -> None:
             self.calls[visit.call[0]] += 1

@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from dysens.criteria import CRITERIA
@@ -40,7 +41,7 @@ def add_pruning(parser: argparse.ArgumentParser, folder: str) -> None:
         parser: From `parser_for`.
         folder: The config's key for the folder where files go, for the help.
     """
-    parser.add_argument("--print_params", action="store_true", help="list what can be pruned, and stop")
+    parser.add_argument("-P", "--print_params", action="store_true", help="list what can be pruned, and stop")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="default: all")
     parser.add_argument(
         "--criterion", choices=sorted(CRITERIA), default="fpgm", help="which filters go first"
@@ -53,11 +54,28 @@ def add_pruning(parser: argparse.ArgumentParser, folder: str) -> None:
     )
 
     sweep = parser.add_argument_group("sweep")
-    sweep.add_argument("--sen_file", type=Path, help=f"journal; default: {SEN_FILE} in {folder}")
     sweep.add_argument(
-        "--ratios", nargs="+", type=float, help="shares of filters to try; default: 0.1 to 0.9"
+        "-s",
+        "--sen_file",
+        "--sensitivities_file",
+        type=Path,
+        help=f"journal, or a PaddleSlim file to go on with; default: {SEN_FILE} in {folder}",
     )
-    sweep.add_argument("--pruned_params", nargs="+", help="measure (and so prune) only these")
+    sweep.add_argument(
+        "-r",
+        "--ratios",
+        "--pruned_ratios",
+        nargs="+",
+        type=_numbers,
+        help='shares of filters to try, also as "0.1 0.2"; default: 0.1 to 0.9',
+    )
+    sweep.add_argument(
+        "-p",
+        "--pruned_params",
+        nargs="+",
+        type=_names,
+        help='measure (and so prune) only these, also as "a,b,c"; layer paths and patterns too',
+    )
     sweep.add_argument(
         "--target_loss",
         type=float,
@@ -76,6 +94,14 @@ def add_pruning(parser: argparse.ArgumentParser, folder: str) -> None:
     aim.add_argument("--ratios_file", type=Path, help=f"YAML or JSON; default: {RATIOS_FILE} in {folder}")
 
 
+def _numbers(text: str) -> list[float]:
+    return [float(word) for word in text.replace(",", " ").split()]
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def options_of(args: argparse.Namespace, folder: Path) -> RecipeOptions:
     """What a recipe is told by the options of `add_pruning`.
 
@@ -86,8 +112,8 @@ def options_of(args: argparse.Namespace, folder: Path) -> RecipeOptions:
     return RecipeOptions(
         sweeping=Sweeping(
             sen_file=args.sen_file or folder / SEN_FILE,
-            ratios=tuple(args.ratios) if args.ratios else None,
-            only=tuple(args.pruned_params) if args.pruned_params else None,
+            ratios=tuple(chain(*args.ratios)) if args.ratios else None,
+            only=tuple(chain(*args.pruned_params)) if args.pruned_params else None,
             workers=args.workers,
             fast=args.fast,
             target_loss=args.target_loss,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -145,6 +145,14 @@ class Recipe(ABC):
     def low_baseline_hint(self) -> str:
         """What to look at if the whole network scores next to nothing."""
 
+    def write_ratios(self, ratios: Mapping[str, float]) -> None:
+        """Puts ratios into ``ratios_file``, in the form that the framework's users know."""
+        write_ratios(self._options.ratios_file, ratios)
+
+    def read_ratios(self) -> Mapping[str, float]:
+        """Reads what `write_ratios` wrote, or what somebody wrote by hand."""
+        return read_ratios(self._options.ratios_file)
+
     @cached_property
     def ds(self) -> DygraphSensitivity:
         """Groups of the network, proven for the eval forward and the training forward."""
@@ -193,13 +201,14 @@ class Recipe(ABC):
             raise InputError(f'there are no sensitivities in "{file}": run the step sweep first.')
         sens = Sensitivities.load(file)
         ratios = steps.choose(self.ds, sens, self._options.aim, self._options.sweeping)
-        write_ratios(self._options.ratios_file, ratios)
+        self._options.ratios_file.parent.mkdir(parents=True, exist_ok=True)
+        self.write_ratios(ratios)
         self._say(f"ratios of {len(ratios)} groups are in {self._options.ratios_file}")
         return ratios
 
     def prune(self) -> PruneOutcome:
         """Cuts the network by the ratios file, says what that brought, and saves weights and plan."""
-        ratios = read_ratios(self._options.ratios_file)
+        ratios = self.read_ratios()
         difference = self.ds.verify(ratios)
         outcome = self.ds.prune_vars(ratios)
         self._say(str(outcome))

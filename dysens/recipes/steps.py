@@ -13,6 +13,7 @@ from dysens.errors import InputError
 from dysens.inputs import View
 from dysens.results.points import Point
 from dysens.results.sensitivities import Sensitivities
+from dysens.results.slim_files import continue_slim_file, is_slim_file
 from dysens.sensitivity import DygraphSensitivity
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.found import SearchResult
@@ -49,7 +50,12 @@ class Sweeping:
     @property
     def result_file(self) -> Path:
         """What ratios are chosen from."""
-        return self.sen_file if self.target_loss is None else self.found_file
+        if self.target_loss is not None:
+            return self.found_file
+        if is_slim_file(self.sen_file):
+            _, beside = continue_slim_file(self.sen_file)
+            return beside if beside.is_file() else self.sen_file
+        return self.sen_file
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ Example:
 from __future__ import annotations
 
 from dysens.adapters.det.evaluator import Detections, DetEvaluator
+from dysens.adapters.det.export import export, score_exported
 from dysens.adapters.det.slim_config import SlimConfig, read_slim_config, write_slim_config
 from dysens.adapters.det.task import DetTask
 from dysens.adapters.det.weights import load_weights
@@ -21,8 +22,10 @@ __all__ = [
     "DetTask",
     "Detections",
     "SlimConfig",
+    "export",
     "load_config",
     "load_weights",
     "read_slim_config",
+    "score_exported",
     "write_slim_config",
 ]

@@ -38,7 +38,9 @@ def _callbacks() -> ModuleType:
 
 
 def _with_plan(save_model: Callable[..., None], model: paddle.nn.Layer) -> Callable[..., None]:
-    def save_model_and_plan(state: Any, optimizer: Any, folder: str, name: str, *others: Any, **named: Any) -> None:
+    def save_model_and_plan(
+        state: Any, optimizer: Any, folder: str, name: str, *others: Any, **named: Any
+    ) -> None:
         save_model(state, optimizer, folder, name, *others, **named)
         save_plan(model, Path(folder) / name)
 

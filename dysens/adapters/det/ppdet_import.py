@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
 
-from dysens.adapters.det.paddle3_compat import mend_assigners
+from dysens.adapters.det.paddle3_compat import mend_ppdet
 from dysens.errors import MissingExtraError
 
 logger = logging.getLogger("dysens.adapters.det")
@@ -43,7 +43,7 @@ def _import_once() -> None:
             # Importing the package registers all of its classes.
             import_module("ppdet")
             initialized = import_module("ppdet.utils.logger").logger_initialized
-            mend_assigners(import_module("ppdet.modeling.assigners"))
+            mend_ppdet(import_module("ppdet.modeling.assigners"), import_module("ppdet.modeling.ops"))
     except ImportError as error:
         raise MissingExtraError(
             f"PaddleDetection cannot be imported ({error}). Install it with: {INSTALL}"

@@ -98,10 +98,9 @@ def slim_config_of(
     Raises:
         InputError: Its two lists do not fit each other, or hold what cannot be.
     """
-    lists = [section.get(key) for key in ("pruned_params", "pruned_ratios")]
-    if not all(isinstance(each, list) for each in lists):
+    params, ratios = section.get("pruned_params"), section.get("pruned_ratios")
+    if not isinstance(params, list) or not isinstance(ratios, list):
         raise InputError(f"{source}: Pruner.pruned_params and Pruner.pruned_ratios must both be lists.")
-    params, ratios = lists
     if len(params) != len(ratios):
         raise InputError(
             f"{source} names {len(params)} parameters but {len(ratios)} ratios; it needs one for each."

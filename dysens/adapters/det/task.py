@@ -81,7 +81,7 @@ class DetTask:
         return train_inputs(self.config, self.input_size)
 
     @contextmanager
-    def trainer(self, mode: str = "train") -> Iterator[Any]:
+    def trainer(self, mode: str = "train", name: str | None = None) -> Iterator[Any]:
         """ppdet's ``Trainer`` around the live model, cut or not; use it inside the ``with``.
 
         Its settings (``epoch``, ``save_dir``, ``LearningRate``, ...) are those of the config. Each checkpoint that it writes
@@ -89,6 +89,7 @@ class DetTask:
 
         Args:
             mode: ``train`` or ``eval``.
+            name: The folder in ``save_dir`` that gets the checkpoints; None for the config's name.
 
         Example:
             >>> with task.trainer() as trainer:  # doctest: +SKIP
@@ -98,6 +99,7 @@ class DetTask:
             raise InputError(f'A Trainer is made for "train" or "eval", not for "{mode}".')
         with self.config.installed() as live, plans_beside_checkpoints(self.model):
             create_dataset(self.config, f"{mode.capitalize()}Dataset")
+            live["filename"] = name or live["filename"]
             # Where it finds this key, Trainer takes the model as it is instead of building one.
             live["model"] = self.model
             yield import_ppdet("engine").Trainer(live, mode=mode)

@@ -5,24 +5,22 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 
+from dysens.adapters.exporting import Exported, saved_and_run
 from dysens.adapters.ocr.architecture import input_shape, network_section
 from dysens.adapters.ocr.ppocr import load_ppocr
 from dysens.adapters.ocr.task import OcrTask
 from dysens.adapters.ocr.weights import reparameterize
 from dysens.errors import ProofError
 from dysens.inputs import map_leaves
-from dysens.latency import Predictor, file_size, model_files
+from dysens.latency import Predictor, file_size
 from dysens.live import preserved
 from dysens.sweep.evaluators import evaluate
-from dysens.sweep.interpolation import SYMPTOM, interpolation_rewritten
 
 logger = logging.getLogger("dysens.adapters.ocr")
 
@@ -30,21 +28,6 @@ NAME = "inference"  # what PaddleOCR's tools look for in a folder
 TOLERANCE = 1e-4
 # Recognisers that read lines of any width; the height is fixed by the network.
 FREE_WIDTH = frozenset({"CRNN", "Rosetta", "SVTR_LCNet", "SVTR_HGNet"})
-
-
-@dataclass(frozen=True)
-class Exported:
-    """An inference model on disk.
-
-    Attributes:
-        prefix: The files' common path without endings.
-        difference: The largest difference between its outputs and the network's, on one image.
-        bytes: All files together.
-    """
-
-    prefix: Path
-    difference: float
-    bytes: int
 
 
 def export(task: OcrTask, folder: str | Path) -> Exported:
@@ -56,13 +39,12 @@ def export(task: OcrTask, folder: str | Path) -> Exported:
         ProofError: The exported model does not give the network's outputs.
     """
     prefix = Path(folder) / NAME
-    prefix.parent.mkdir(parents=True, exist_ok=True)
     inputs = [tensor.numpy() for tensor in task.example_inputs]
     with preserved(task.model), paddle.no_grad():
         reparameterize(task.model)
         task.model.eval()
         expected = [t.numpy() for t in paddle.utils.flatten(task.model(*task.example_inputs))]
-        got = _saved_and_run(task, prefix, inputs)
+        got = saved_and_run(task.model, prefix, [input_spec(task.config, task.submodel)], inputs)
     difference = max(float(np.abs(a - b).max()) for a, b in zip(got, expected))
     if len(got) != len(expected) or not difference <= TOLERANCE:
         raise ProofError(
@@ -111,25 +93,6 @@ def input_spec(config: Mapping[str, Any], submodel: str | None = None) -> paddle
     elif algorithm in FREE_WIDTH:
         width = -1
     return paddle.static.InputSpec([-1, channels, height, width], "float32", "x")
-
-
-def _saved_and_run(task: OcrTask, prefix: Path, inputs: list[Any]) -> list[Any]:
-    """Saves the network so that Paddle's default predictor runs it; the outputs for one image."""
-
-    def attempt(surroundings: AbstractContextManager[None]) -> list[Any]:
-        for stale in model_files(prefix):  # a program of another Paddle version would be loaded instead
-            stale.unlink()
-        with surroundings:
-            paddle.jit.save(task.model, str(prefix), input_spec=[input_spec(task.config, task.submodel)])
-        return Predictor(prefix)(*inputs)
-
-    try:
-        return attempt(nullcontext())
-    except Exception as error:
-        if SYMPTOM not in str(error):
-            raise
-        logger.info("upsampling is written in a way that oneDNN of this Paddle version can run")
-        return attempt(interpolation_rewritten())
 
 
 def _write_settings(config: Mapping[str, Any], prefix: Path) -> None:

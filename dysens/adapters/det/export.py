@@ -1,0 +1,139 @@
+"""From a detector, pruned or not, to the inference model that PaddleDetection's deployment loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.static import InputSpec
+
+from dysens.adapters.det.ppdet_import import import_ppdet, quiet
+from dysens.adapters.det.task import DetTask
+from dysens.adapters.exporting import Exported, saved_and_run
+from dysens.errors import InputError, ProofError
+from dysens.latency import Array, Predictor, file_size
+from dysens.live import preserved
+from dysens.sweep.evaluators import evaluate
+from dysens.sweep.programs import SYMBOLIC, needed
+
+NAME = "model"  # what PaddleDetection's deploy/ looks for in a folder
+SETTINGS = "infer_cfg.yml"
+TOLERANCE = 1e-3
+# Boxes at the edge of a threshold come and go with the last bits of a score.
+AGREEING = 0.95
+
+
+def export(task: DetTask, folder: str | Path) -> Exported:
+    """Writes ``task.model`` as it is now, with ``infer_cfg.yml``; the live network stays as it was.
+
+    Branches that exist in training only (RepVGG blocks of PP-YOLOE) are fused, as PaddleDetection's export does. What is there
+    of an earlier export is replaced.
+
+    Raises:
+        ProofError: The exported model does not find the network's boxes.
+    """
+    prefix = Path(folder) / NAME
+    inputs = {name: tensor.numpy() for name, tensor in task.example_inputs.items()}
+    with preserved(task.model), paddle.no_grad():
+        task.model.eval()
+        _fuse(task.model)
+        expected = task.model(task.example_inputs)["bbox"].numpy()
+        got = _boxes(saved_and_run(task.model, prefix, [_input_spec(task)], inputs))[0]
+        _write_settings(task, prefix.with_name(SETTINGS))
+    difference = _difference(expected, got, max(task.input_size))
+    return Exported(prefix, difference, file_size(prefix))
+
+
+class InferenceModel(paddle.nn.Layer):
+    """An exported model in the place of the network, for whoever calls that.
+
+    Args:
+        source: The folder, or the files' path without endings.
+        threads: See `Predictor`.
+        onednn: See `Predictor`.
+    """
+
+    def __init__(self, source: str | Path, threads: int = 1, onednn: bool = True) -> None:
+        super().__init__()
+        path = Path(source)
+        self._predictor = Predictor(path / NAME if path.is_dir() else path, threads, onednn)
+
+    def forward(self, inputs: Mapping[str, paddle.Tensor]) -> dict[str, Any]:
+        """Boxes as the network gives them."""
+        rows, counts = _boxes(self._predictor.answer({name: each.numpy() for name, each in inputs.items()}))
+        return {"bbox": paddle.to_tensor(rows), "bbox_num": paddle.to_tensor(counts)}
+
+
+def score_exported(task: DetTask, source: str | Path) -> float:
+    """The mAP of an exported model on ``EvalDataset``."""
+    return evaluate(InferenceModel(source), task.evaluator)
+
+
+def _input_spec(task: DetTask) -> dict[str, InputSpec]:
+    """Those of the inputs that boxes are computed from: Paddle 2 exports no program with any other."""
+    spec = {
+        "image": InputSpec([-1, 3, *task.input_size], "float32", "image"),
+        "im_shape": InputSpec([-1, 2], "float32", "im_shape"),
+        "scale_factor": InputSpec([-1, 2], "float32", "scale_factor"),
+    }
+    with preserved(task.model):  # to_static stays on a layer, with its input_spec
+        program = paddle.jit.to_static(
+            task.model, input_spec=[spec], full_graph=True
+        ).forward.concrete_program
+    outputs, inputs = (
+        [value for value in paddle.utils.flatten(values) if isinstance(value, SYMBOLIC)]
+        for values in (program.outputs, program.inputs)
+    )
+    used = {value.name for value in needed(program.main_program, outputs, inputs)}
+    return {name: each for name, each in spec.items() if name in used}
+
+
+def _fuse(model: paddle.nn.Layer) -> None:
+    for layer in model.sublayers():
+        if hasattr(layer, "convert_to_deploy"):
+            layer.convert_to_deploy()
+
+
+def _boxes(outputs: list[Array]) -> tuple[Array, Array]:
+    """Rows of all boxes, and how many of them each image has."""
+    counts, rows = sorted(outputs[:2], key=lambda each: each.ndim)
+    return rows, counts
+
+
+def _difference(expected: Array, got: Array, side: int) -> float:
+    """The largest difference of a score, or of an edge in parts of the image's side, between boxes that belong together.
+
+    Raises:
+        ProofError: Too many boxes of one have no partner in the other.
+    """
+    scale = np.array([1, *[1 / side] * 4])
+    worst = 0.0
+    for rows, others in ((expected, got), (got, expected)):
+        apart = np.array([_nearest(row, others, scale) for row in rows])
+        agreeing = apart <= TOLERANCE
+        if len(apart) and agreeing.mean() < AGREEING:
+            raise ProofError(
+                f"the exported model does not find the network's boxes: {int((~agreeing).sum())} of {len(apart)} differ."
+            )
+        worst = max(worst, float(apart[agreeing].max(initial=0)))
+    return worst
+
+
+def _nearest(row: Array, others: Array, scale: Array) -> float:
+    same = others[others[:, 0] == row[0]]
+    return float((np.abs(same[:, 1:] - row[1:]) * scale).max(axis=1).min(initial=np.inf))
+
+
+def _write_settings(task: DetTask, path: Path) -> None:
+    """Pre-processing and labels, in PaddleDetection's own words."""
+    export_utils = import_ppdet("engine.export_utils")
+    architecture = str(task.config["architecture"])
+    # For others ppdet would end the whole process, with exit code 0.
+    if not any(known in architecture for known in export_utils.TRT_MIN_SUBGRAPH):
+        raise InputError(f"PaddleDetection cannot export the architecture {architecture}.")
+    with task.config.installed() as live, quiet():
+        live["TestDataset"] = import_ppdet("core.workspace").create("TestDataset")()
+        export_utils._dump_infer_config(live, str(path), [None, 3, *task.input_size], task.model)

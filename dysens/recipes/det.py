@@ -1,0 +1,106 @@
+"""The recipe for PaddleDetection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+
+import paddle
+
+from dysens.adapters.det import (
+    DetConfig,
+    DetTask,
+    SlimConfig,
+    load_config,
+    read_slim_config,
+    write_slim_config,
+)
+from dysens.criteria import criterion_name
+from dysens.errors import InputError
+from dysens.recipes.recipe import Recipe, RecipeOptions
+from dysens.recipes.steps import Say
+from dysens.sweep.evaluators import Evaluator
+from dysens.sweep.worker import Build
+
+INDICATOR = "mAP"
+FOLDER_KEY = "save_dir/<name of the config>_pruned"
+FINAL = "model_final"  # how ppdet's Trainer calls its last checkpoint
+
+
+def run_name(config: DetConfig) -> str:
+    """What the fine-tuning is called: not as the training was, so that its checkpoints don't replace the whole network's."""
+    return f"{config['filename']}_pruned"
+
+
+def folder_of(config: DetConfig) -> Path:
+    """Where the files of all steps go."""
+    return Path(config.get("save_dir") or "output") / run_name(config)
+
+
+def model_and_evaluator(path: str, overrides: Sequence[str]) -> tuple[paddle.nn.Layer, Evaluator]:
+    """What a further process needs to take part in a sweep."""
+    task = DetTask(load_config(path, overrides))
+    return task.model, task.evaluator
+
+
+class DetRecipe(Recipe):
+    """The four steps for one PaddleDetection config; ratios are written and read as a slim config.
+
+    Args:
+        path: The config's file.
+        overrides: As ``-o`` takes them.
+        options: What the steps are told.
+        say: Gets what a user wants to read.
+    """
+
+    def __init__(self, path: Path, overrides: Sequence[str], options: RecipeOptions, say: Say) -> None:
+        super().__init__(options, say)
+        self._path = path
+        self._overrides = tuple(overrides)
+
+    @cached_property
+    def task(self) -> DetTask:
+        """The config, brought to life."""
+        return DetTask(load_config(self._path, self._overrides))
+
+    @property
+    def indicator(self) -> str:
+        """For COCO and VOC alike."""
+        return INDICATOR
+
+    @property
+    def build(self) -> Build:
+        """From path and overrides: what they make cannot be sent to another process."""
+        return partial(model_and_evaluator, str(self._path), self._overrides)
+
+    def write_ratios(self, ratios: Mapping[str, float]) -> None:
+        """As a slim config, with which PaddleDetection's ``tools/train.py`` prunes too."""
+        weights = self.task.config.get("weights")
+        known = str(weights) if weights and not str(weights).startswith("package://") else None
+        criterion = criterion_name(self._options.criterion)
+        write_slim_config(self._options.ratios_file, SlimConfig(criterion, ratios, known))
+
+    def read_ratios(self) -> Mapping[str, float]:
+        """From a slim config, ours or PaddleDetection's."""
+        slim = read_slim_config(self._options.ratios_file)
+        criterion = criterion_name(self._options.criterion)
+        if slim.criterion != criterion:
+            raise InputError(
+                f"{self._options.ratios_file} has ratios for the criterion {slim.criterion}, but filters are to be ranked "
+                f"by {criterion}: give --criterion {slim.criterion}."
+            )
+        return slim.ratios
+
+    def train_network(self) -> Path:
+        """ppdet's ``Trainer.train``; the network then has the weights of the last checkpoint."""
+        with self.task.trainer(name=run_name(self.task.config)) as trainer:
+            trainer.train(validate=False)
+        folder = folder_of(self.task.config)
+        # With a moving average (use_ema) the checkpoint has the average, the live network what was averaged.
+        self.task.load(folder / FINAL)
+        return folder
+
+    def low_baseline_hint(self) -> str:
+        """Weights and data must belong together."""
+        return f"Do the weights ({self.task.config.get('weights')}) and the images of EvalDataset belong together?"

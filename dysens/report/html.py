@@ -33,6 +33,7 @@ def write_report(
     costs: Costs | None = None,
     title: str | None = None,
     language: str | None = None,
+    progress: bool = True,
 ) -> Path:
     """Writes sensitivities as one self-contained HTML page.
 
@@ -42,6 +43,7 @@ def write_report(
         costs: What the network costs at any ratios; journals know it themselves.
         title: Heading of the page; "Pruning sensitivity" in the reader's language if not given.
         language: "en" or "zh"; the reader's browser decides if not given.
+        progress: Show a progress bar while ratios for every share of the FLOPs are searched.
 
     Returns:
         The file.
@@ -52,7 +54,7 @@ def write_report(
     if language not in (None, *LANGUAGES):
         raise InputError(f'language must be "en", "zh" or None for the reader\'s own, not {language!r}.')
     measured = sens if isinstance(sens, Sensitivities) else Sensitivities.load(sens)
-    data = {**page_data(measured, costs), "title": title, "language": language}
+    data = {**page_data(measured, costs, progress), "title": title, "language": language}
     place = Path(path)
     write_whole(place, _page(data).encode("utf-8"))
     return place

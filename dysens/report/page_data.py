@@ -8,21 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from dysens.errors import InputError, UnreachableError
+from dysens.progress import progress
 from dysens.pruning.costs import Costs
 from dysens.report.plot_data import layer_label
 from dysens.results.points import Point
 from dysens.results.ratios import ratios_by_flops
 from dysens.results.sensitivities import Sensitivities
 
-TARGETS = tuple(percent / 100 for percent in range(10, 100, 10))
+TARGETS = tuple(percent / 100 for percent in range(2, 100, 2))
+"""Shares of the FLOPs to remove that a page offers."""
 
 
-def page_data(sens: Sensitivities, costs: Costs | None = None) -> dict[str, Any]:
+def page_data(sens: Sensitivities, costs: Costs | None = None, show_progress: bool = False) -> dict[str, Any]:
     """Groups, curves, costs, and the ratios for every share of the FLOPs that can be removed.
 
     Args:
         sens: What was measured.
         costs: What the network costs; taken from ``sens`` if not given.
+        show_progress: Show a progress bar: a large network takes a minute.
     """
     if not sens and not sens.partial_points:
         raise InputError(
@@ -40,19 +43,25 @@ def page_data(sens: Sensitivities, costs: Costs | None = None) -> dict[str, Any]
         "groups": [_group(sens, name) for name in names],
         "costs": None if usable is None else _costs(usable, names),
         "withoutCosts": [_label(sens, name) for name in unknown],
-        "targets": [] if usable is None else budget_rows(sens, usable, names),
+        "targets": [] if usable is None else _budget_rows(sens, usable, names, show_progress),
     }
 
 
-def budget_rows(sens: Sensitivities, costs: Costs, names: Sequence[str]) -> list[list[Any]]:
+def _budget_rows(
+    sens: Sensitivities, costs: Costs, names: Sequence[str], show_progress: bool
+) -> list[list[Any]]:
     """For every share of the FLOPs that can be removed: the share, and the ratio of every group (0 where it stays whole)."""
     rows: list[list[Any]] = []
-    for target in TARGETS if sens else ():
-        try:
-            ratios = ratios_by_flops(sens, costs, target)
-        except UnreachableError:
-            break
-        rows.append([target, [ratios.get(name, 0.0) for name in names]])
+    targets = TARGETS if sens else ()
+    with progress(len(targets), "report", show_progress) as display:
+        for target in targets:
+            try:
+                ratios = ratios_by_flops(sens, costs, target)
+            except UnreachableError:  # and so are all that come after
+                break
+            rows.append([target, [ratios.get(name, 0.0) for name in names]])
+            display.reach(len(rows))
+        display.reach(len(targets))
     return rows
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from dysens.errors import UnreachableError
+from dysens.results.cost_table import Choice, CostTable
 
 EPSILON = 1e-12
 
 MAX_SWEEPS = 20
 MAX_PRICES = 40
-MAX_SWAP_COSTS = 5_000
-"""Swapping looks at all pairs of groups; on a large network it stops after this many new costs."""
-
-Choice = tuple[int, ...]
-"""The index of one option per group."""
+MAX_SWAPS = 1_500
+"""Swapping looks at all pairs of groups; on a large network it stops after this many."""
 
 
 class BudgetSearch:
@@ -29,26 +29,23 @@ class BudgetSearch:
 
     Args:
         options: Per group the (ratio, loss) pairs to choose from; both rise, and the first is (0, 0).
-        cost: Remaining cost for one ratio per group; must not rise with a ratio.
+        costs: What remains for one option per group; must not rise with a ratio.
         target: Share of the cost to remove.
     """
 
     def __init__(
-        self,
-        options: Mapping[str, Sequence[tuple[float, float]]],
-        cost: Callable[[Mapping[str, float]], float],
-        target: float,
+        self, options: Mapping[str, Sequence[tuple[float, float]]], costs: CostTable, target: float
     ) -> None:
         self._names = list(options)
         self._options = list(options.values())
-        self._cost = cost
-        self._costs: dict[Choice, float] = {}
+        self._losses = [np.array([loss for _, loss in choices]) for choices in self._options]
+        self._costs = costs
         self._nothing: Choice = (0,) * len(self._names)
         self._everything: Choice = tuple(len(choices) - 1 for choices in self._options)
-        self._full_cost = self._cost_of(self._nothing)
+        self._full_cost = costs.of(self._nothing)
         self._limit = self._full_cost * (1 - target + EPSILON)
         if not self._fits(self._everything):
-            reachable = 1 - self._cost_of(self._everything) / self._full_cost
+            reachable = 1 - costs.of(self._everything) / self._full_cost
             raise UnreachableError(
                 f"A share of {target:.4g} of the cost can't be removed: the largest ratios that are allowed "
                 f"and measured remove {reachable:.4g}. Ask for less, measure higher ratios, or skip fewer "
@@ -73,13 +70,8 @@ class BudgetSearch:
     def _loss_of(self, choice: Choice) -> float:
         return math.fsum(options[index][1] for options, index in zip(self._options, choice))
 
-    def _cost_of(self, choice: Choice) -> float:
-        if choice not in self._costs:
-            self._costs[choice] = float(self._cost(self._ratios_of(choice)))
-        return self._costs[choice]
-
     def _fits(self, choice: Choice) -> bool:
-        return self._cost_of(choice) <= self._limit
+        return self._costs.of(choice) <= self._limit
 
     def _bisect_price(self) -> tuple[Choice, Choice]:
         """The last choice that misses the target and the best that meets it, as the price narrows."""
@@ -107,27 +99,24 @@ class BudgetSearch:
         return choice
 
     def _best_move(self, choice: Choice, group: int, price: float) -> Choice:
-        def paid(move: Choice) -> float:
-            return self._options[group][move[group]][1] + price * self._cost_of(move) / self._full_cost
-
-        return min((_moved(choice, group, index) for index in range(len(self._options[group]))), key=paid)
+        paid = self._losses[group] + price * self._costs.along(choice, group) / self._full_cost
+        return _moved(choice, group, int(paid.argmin()))
 
     def _complete(self, choice: Choice) -> Choice:
         """Raises one group at a time, where cost goes for the least loss, until the target is met."""
         while not self._fits(choice):
-            steps = [(self._price_of_step(choice, step), group, step) for group, step in self._steps(choice)]
-            choice = min(steps)[2]
+            choice = min(self._priced_steps(choice))[1]
         return choice
 
-    def _steps(self, choice: Choice) -> Iterable[tuple[int, Choice]]:
-        """Every way to raise one group, with the group."""
-        for group, options in enumerate(self._options):
-            for index in range(choice[group] + 1, len(options)):
-                yield group, _moved(choice, group, index)
-
-    def _price_of_step(self, choice: Choice, step: Choice) -> float:
-        removed = self._cost_of(choice) - self._cost_of(step)
-        return (self._loss_of(step) - self._loss_of(choice)) / removed if removed > 0 else math.inf
+    def _priced_steps(self, choice: Choice) -> Iterable[tuple[float, Choice]]:
+        """The best way to raise each group, with the loss that it takes for each bit of cost that goes."""
+        for group, index in enumerate(choice):
+            if index + 1 < len(self._losses[group]):
+                costs = self._costs.along(choice, group)
+                removed = costs[index] - costs[index + 1 :]
+                more = self._losses[group][index + 1 :] - self._losses[group][index]
+                prices = np.divide(more, removed, out=np.full(len(more), math.inf), where=removed > 0)
+                yield float(prices.min()), _moved(choice, group, index + 1 + int(prices.argmin()))
 
     def _by_threshold(self) -> Choice:
         """The choice under the lowest common loss threshold that meets the target."""
@@ -152,36 +141,37 @@ class BudgetSearch:
 
     def _lowered(self, choice: Choice, group: int) -> Choice:
         """The choice with one group as low as the target allows."""
-        low, high = 0, choice[group]
-        while low < high:
-            middle = (low + high) // 2
-            if self._fits(_moved(choice, group, middle)):
-                high = middle
-            else:
-                low = middle + 1
-        return _moved(choice, group, low)
+        fitting = np.flatnonzero(self._costs.along(choice, group)[: choice[group]] <= self._limit)
+        return _moved(choice, group, int(fitting[0])) if len(fitting) else choice
 
     def _swap(self, choice: Choice) -> Choice:
         """Raises one group so that another can be lowered by more, until no pair gains."""
-        allowed = len(self._costs) + MAX_SWAP_COSTS
-        improved = True
+        tried, improved = 0, True
         while improved:
-            improved = False
-            for swapped in self._swaps(choice):
-                if len(self._costs) > allowed:
+            improved, rank = False, self._rank(choice)
+            for swapped, gain in self._swaps(choice):
+                tried += 1
+                if tried > MAX_SWAPS:
                     return choice
-                if self._rank(swapped) < self._rank(choice):
+                if gain > -EPSILON and self._rank(swapped) < rank:
                     choice, improved = self._trim(swapped), True
                     break
         return choice
 
-    def _swaps(self, choice: Choice) -> Iterable[Choice]:
-        loss = self._loss_of(choice)
-        raised = [(self._loss_of(step) - loss, group, step) for group, step in self._steps(choice)]
-        for extra, group, step in sorted(raised):
-            for other, options in enumerate(self._options):
-                if other != group and options[choice[other]][1] > extra:
-                    yield self._lowered(step, other)
+    def _swaps(self, choice: Choice) -> Iterable[tuple[Choice, float]]:
+        """Choices with one group raised and another lowered, and how much less they lose."""
+        raised = [
+            (float(losses[higher] - losses[index]), group, higher)
+            for group, (index, losses) in enumerate(zip(choice, self._losses))
+            for higher in range(index + 1, len(losses))
+        ]
+        now = [options[index][1] for options, index in zip(self._options, choice)]
+        for extra, group, higher in sorted(raised):
+            step = _moved(choice, group, higher)
+            for other, loss in enumerate(now):
+                if other != group and loss > extra:
+                    swapped = self._lowered(step, other)
+                    yield swapped, loss - self._options[other][swapped[other]][1] - extra
 
 
 def _between(cheap: float, dear: float) -> float:

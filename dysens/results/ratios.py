@@ -9,6 +9,7 @@ from itertools import accumulate
 from dysens.errors import InputError
 from dysens.pruning.costs import Costs
 from dysens.results.budget import BudgetSearch
+from dysens.results.cost_table import AnyCost, CostTable, TermCost
 from dysens.results.points import checked_number, ratio_key
 
 Curve = Mapping[float, float]
@@ -114,12 +115,7 @@ def ratios_for_budget(
     Raises:
         UnreachableError: Even the largest usable candidates remove less; the message says how much they do.
     """
-    target = checked_number("The share to remove", target)
-    if not 0 <= target < 1:
-        raise InputError(f"The share to remove must be at least 0 and under 1, not {target}.")
-    options = {name: _options(name, curves.get(name, {}), allowed) for name, allowed in candidates.items()}
-    ratios = BudgetSearch(options, cost, target).best()
-    return {name: ratio for name, ratio in ratios.items() if ratio > 0}
+    return _searched(curves, candidates, lambda ratios: AnyCost(ratios, cost), target)
 
 
 def ratios_by_flops(
@@ -136,16 +132,36 @@ def ratios_by_flops(
     Raises:
         UnreachableError: The measured ratios can't remove so much; the message says how much they do.
     """
-    candidates = {name: costs.group(name).candidates(align) for name in curves}
-    return ratios_for_budget(curves, costs.flops, target, candidates)
+    return _by_terms(curves, costs, [term.flops for term in costs.terms], target, align)
 
 
 def ratios_by_params(
     curves: Mapping[str, Curve], costs: Costs, target: float, align: int | None = None
 ) -> dict[str, float]:
     """The same for a share of the parameters."""
+    return _by_terms(curves, costs, [term.params for term in costs.terms], target, align)
+
+
+def _by_terms(
+    curves: Mapping[str, Curve], costs: Costs, coefficients: Sequence[float], target: float, align: int | None
+) -> dict[str, float]:
     candidates = {name: costs.group(name).candidates(align) for name in curves}
-    return ratios_for_budget(curves, costs.params, target, candidates)
+    return _searched(curves, candidates, lambda ratios: TermCost(ratios, costs, coefficients), target)
+
+
+def _searched(
+    curves: Mapping[str, Curve],
+    candidates: Mapping[str, Sequence[float]],
+    table: Callable[[Mapping[str, Sequence[float]]], CostTable],
+    target: float,
+) -> dict[str, float]:
+    target = checked_number("The share to remove", target)
+    if not 0 <= target < 1:
+        raise InputError(f"The share to remove must be at least 0 and under 1, not {target}.")
+    options = {name: _options(name, curves.get(name, {}), allowed) for name, allowed in candidates.items()}
+    costs = table({name: [ratio for ratio, _ in pairs] for name, pairs in options.items()})
+    ratios = BudgetSearch(options, costs, target).best()
+    return {name: ratio for name, ratio in ratios.items() if ratio > 0}
 
 
 def _options(name: str, curve: Curve, candidates: Sequence[float]) -> list[tuple[float, float]]:

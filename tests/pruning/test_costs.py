@@ -19,6 +19,7 @@ from dysens.cost import cost_of
 from dysens.errors import InputError
 from dysens.groups.roles import roles_of, tensors_by_path
 from dysens.pruning.costs import Costs, GroupCosts, Term, Width
+from dysens.results.cost_table import AnyCost, TermCost
 
 SMALL = ("SmallNet", "TinyNet", "TextNet", "ResNeXtBlock", "ShuffleNet", "Unequal")
 RATIOS = st.lists(st.one_of(st.floats(0, 0.999), st.sampled_from([0.0, 0.125, 0.5])), min_size=1, max_size=6)
@@ -77,6 +78,25 @@ def test_random_networks_cost_what_the_cut_has(spec, ratios: list[float]) -> Non
     costs = ds._costs()
     check(model, ds, costs, ratios)
     assert Costs.from_json(json.loads(json.dumps(costs.to_json()))) == costs
+
+
+@pytest.mark.parametrize("name", SMALL)
+@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@given(places=st.lists(st.integers(0, 39), min_size=8, max_size=8), group=st.integers(0, 7))
+def test_a_search_sees_the_same_costs(name: str, places: list[int], group: int) -> None:
+    *_, costs = small(name)
+    ratios = {each.name: each.candidates() for each in costs.groups}
+    choice = tuple(place % len(options) for place, options in zip(places, ratios.values()))
+    group %= len(ratios)
+    for coefficients, cost in (
+        ([term.flops for term in costs.terms], costs.flops),
+        ([term.params for term in costs.terms], costs.params),
+    ):
+        fast, plain = TermCost(ratios, costs, coefficients), AnyCost(ratios, cost)
+        assert fast.along(choice, group) == pytest.approx(plain.along(choice, group), rel=1e-12)
+        assert fast.of(choice) == pytest.approx(plain.of(choice), rel=1e-12)
+        nothing = (0,) * len(choice)
+        assert fast.of(nothing) == pytest.approx(cost({}), rel=1e-12)
 
 
 def test_units_that_are_not_alike_lose_by_a_table() -> None:

@@ -28,6 +28,7 @@ ROOMS = (
     "recipes",
     "demo",
     "cli",
+    "__main__",
 )
 
 

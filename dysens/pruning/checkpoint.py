@@ -114,14 +114,42 @@ def load_pruned(
         saved_names = cut_as_saved(model, path, optimizer)
         state = _read(Path(f"{path}.pdparams"))
         optimizer_state = _read(Path(f"{path}.pdopt")) if optimizer is not None else None
-        _check_weights(model, state)
-        isolate(model, optimizer)  # weights are written in place
-        for name, tensor in model.state_dict().items():
-            tensor.set_value(state[name])
+        _put(model, state, optimizer)
         if optimizer is not None and optimizer_state is not None:
             optimizer.set_state_dict(renamed_state(optimizer_state, saved_names, model))
         before.keep()
     return model
+
+
+def load_checkpoint(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
+    """Load a state dict into a freshly built network, which is cut first if a plan lies beside the file.
+
+    Args:
+        model: Changed in place. If anything does not fit, it is left as it was.
+        path: A ``.pdparams`` file, with or without its suffix.
+
+    Raises:
+        InputError: There is no such file, or a tensor is missing, left over or of another shape.
+    """
+    place = os.fspath(path).removesuffix(".pdparams")
+    if not Path(f"{place}.pdparams").is_file():
+        raise InputError(f'there are no weights "{place}.pdparams".')
+    if has_plan(place):
+        load_pruned(model, place)
+        return
+    with preserved(model) as before:
+        _put(model, _read(Path(f"{place}.pdparams")))
+        before.keep()
+
+
+def _put(
+    model: paddle.nn.Layer, state: dict[str, Any], optimizer: paddle.optimizer.Optimizer | None = None
+) -> None:
+    """Inside `preserved`: give every tensor of the model its saved value."""
+    _check_weights(model, state)
+    isolate(model, optimizer)  # weights are written in place
+    for name, tensor in model.state_dict().items():
+        tensor.set_value(state[name])
 
 
 def renamed_state(state: dict[str, Any], saved: dict[str, str], model: paddle.nn.Layer) -> dict[str, Any]:

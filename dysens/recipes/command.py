@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
 from dysens.criteria import CRITERIA
 from dysens.errors import DysensError
+from dysens.logs import shown_log
+from dysens.recipes.aims import Aim
 from dysens.recipes.recipe import STEPS, Recipe, RecipeOptions
-from dysens.recipes.steps import Aim, Sweeping, listing
+from dysens.recipes.steps import Sweeping, listing
 
 SEN_FILE, RATIOS_FILE, SAVE = "sensitivities.jsonl", "ratios.yml", "pruned"
 
@@ -136,18 +136,8 @@ def run_recipe(args: argparse.Namespace, recipe: Recipe) -> None:
 
 def run_tool(action: Callable[[], None]) -> None:
     """Runs a tool: what the framework's loops report is shown, and a mistake of the user ends in a sentence."""
-    logger = logging.getLogger("dysens")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logger.addHandler(handler)
-    level, propagate = logger.level, logger.propagate
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
     try:
-        action()
+        with shown_log():
+            action()
     except DysensError as error:
         raise SystemExit(f"error: {error}") from error
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate

@@ -18,8 +18,9 @@ from dysens.inputs import view_of
 from dysens.pruning.checkpoint import has_plan, save_pruned, stages_of
 from dysens.pruning.outcome import PruneOutcome
 from dysens.recipes import steps
+from dysens.recipes.aims import Aim, check_aim
 from dysens.recipes.ratio_files import read_ratios, write_ratios
-from dysens.recipes.steps import Aim, Say, Sweeping
+from dysens.recipes.steps import Say, Sweeping
 from dysens.results.sensitivities import Sensitivities
 from dysens.sensitivity import DygraphSensitivity
 from dysens.sweep.evaluators import Evaluator, evaluate
@@ -176,7 +177,7 @@ class Recipe(ABC):
         if unknown:
             raise InputError(f'there is no step "{unknown[0]}"; the steps are {", ".join(STEPS)}.')
         if "ratios" in wanted:  # before hours of sweeping
-            steps.check_aim(self._options.aim, self._options.sweeping)
+            check_aim(self._options.aim, self._options.sweeping.target_loss is not None)
         for name in STEPS:
             if name in wanted:
                 actions[name]()

@@ -11,6 +11,7 @@ import paddle
 from dysens.cost import cost_of
 from dysens.errors import InputError
 from dysens.inputs import View
+from dysens.recipes.aims import Aim, by_path, check_aim, ratios_within_loss
 from dysens.results.points import Point
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.slim_files import continue_slim_file, is_slim_file
@@ -56,23 +57,6 @@ class Sweeping:
             _, beside = continue_slim_file(self.sen_file)
             return beside if beside.is_file() else self.sen_file
         return self.sen_file
-
-
-@dataclass(frozen=True)
-class Aim:
-    """How much is to be pruned: exactly one of the first three, or none after a search.
-
-    Attributes:
-        loss: The loss that every single group may cost.
-        flops: Share of the FLOPs to remove.
-        params: Share of the parameters to remove.
-        align: Leave a multiple of so many channels, with ``flops`` or ``params``.
-    """
-
-    loss: float | None = None
-    flops: float | None = None
-    params: float | None = None
-    align: int | None = None
 
 
 def listing(ds: DygraphSensitivity) -> str:
@@ -159,27 +143,6 @@ def search(
     return found
 
 
-def check_aim(aim: Aim, options: Sweeping) -> None:
-    """Looks for an aim that says nothing, or too much.
-
-    Raises:
-        InputError: It does.
-    """
-    given = [f"--{name}" for name in ("loss", "flops", "params") if getattr(aim, name) is not None]
-    searched = options.target_loss is not None
-    if searched and aim.loss is not None:
-        raise InputError(
-            "--target_loss finds what each group may lose within that loss, so --loss says it twice: leave one out."
-        )
-    if len(given) > 1 or (not given and not searched):
-        raise InputError(
-            "say how much to prune by one of --loss (what each group may cost), --flops or --params (share to remove)"
-            + (f", not by {' and '.join(given)} at once." if given else ".")
-        )
-    if aim.align is not None and aim.flops is None and aim.params is None:
-        raise InputError("--align goes with --flops or --params, not with a loss.")
-
-
 def choose(ds: DygraphSensitivity, sens: Sensitivities, aim: Aim, options: Sweeping) -> dict[str, float]:
     """Ratios by layer path.
 
@@ -196,22 +159,14 @@ def choose(ds: DygraphSensitivity, sens: Sensitivities, aim: Aim, options: Sweep
         InputError: The aim says nothing, or too much; or no group may lose anything.
         UnreachableError: The sensitivities do not reach that far.
     """
-    check_aim(aim, options)
+    check_aim(aim, options.target_loss is not None)
     target = aim.flops if aim.flops is not None else aim.params
     if target is not None:
         budget = ds.ratios_by_flops if aim.flops is not None else ds.ratios_by_params
-        paths = {group.name: group.path for group in ds.groups}
-        ratios = {paths[name]: ratio for name, ratio in budget(sens, target, aim.align).items()}
+        ratios, paths = budget(sens, target, aim.align), {group.name: group.path for group in ds.groups}
+    elif aim.loss is not None:
+        return ratios_within_loss(sens, aim.loss)
     else:
-        by_name = _searched(sens) if aim.loss is None else sens.ratios_by_loss(aim.loss, monotone=True)
-        ratios = {sens.paths.get(name, name): ratio for name, ratio in by_name.items() if ratio > 0}
-    if not ratios:
-        raise InputError(
-            "no group may lose anything at that aim; allow more loss, or measure smaller ratios."
-        )
-    return ratios
-
-
-def _searched(sens: Sensitivities) -> dict[str, float]:
-    """A search leaves one point per group: its answer."""
-    return {name: max(curve) for name, curve in sens.items()}
+        # A search leaves one point per group: its answer.
+        ratios, paths = {name: max(curve) for name, curve in sens.items()}, sens.paths
+    return by_path(ratios, paths)

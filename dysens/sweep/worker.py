@@ -101,7 +101,7 @@ def work(job: Job) -> None:
 
 
 def _built(build: Build) -> Built:
-    function = _imported(build) if isinstance(build, str) else build
+    function = imported(build) if isinstance(build, str) else build
     made: Any = function()
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], paddle.nn.Layer)):
         raise InputError(
@@ -110,18 +110,29 @@ def _built(build: Build) -> Built:
     return made[0], made[1]
 
 
-def _imported(name: str) -> Callable[[], Built]:
+def imported(name: str, what: str = "build") -> Callable[..., Any]:
+    """The function that "package.module:function" names.
+
+    Args:
+        name: The name.
+        what: What the function is for, for messages.
+
+    Raises:
+        InputError: There is no such function.
+    """
     module_name, _, function_name = name.partition(":")
+    if not (module_name and function_name):
+        raise InputError(f'{what} has to be "package.module:function", not "{name}".')
     try:
         module = import_module(module_name)
     except ImportError as error:
-        raise InputError(f'build "{name}" cannot be imported: {error}.') from error
+        raise InputError(f'{what} "{name}" cannot be imported: {error}.') from error
     if not callable(getattr(module, function_name, None)):
         hint = nearest(function_name, dir(module)) or "."
         raise InputError(
-            f'build "{name}" does not exist: {module_name} has no function "{function_name}"{hint}'
+            f'{what} "{name}" does not exist: {module_name} has no function "{function_name}"{hint}'
         )
-    function: Callable[[], Built] = getattr(module, function_name)
+    function: Callable[..., Any] = getattr(module, function_name)
     return function
 
 

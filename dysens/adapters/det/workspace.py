@@ -20,6 +20,7 @@ import yaml
 
 from dysens.adapters.det.ppdet_import import import_ppdet
 from dysens.errors import InputError, nearest
+from dysens.settings import parsed_setting
 
 logger = logging.getLogger("dysens.adapters.det")
 
@@ -155,14 +156,8 @@ def _write_out_defaults(section: Any) -> None:
 
 
 def _override(live: dict[str, Any], text: str) -> None:
-    key, equals, raw = text.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f'The override "{text}" is not of the form key=value.')
-    try:
-        value = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        raise InputError(f'The value of the override "{text}" is not valid YAML: {error}') from error
-    head, *rest = key.strip().split(".")
+    key, value = parsed_setting(text)
+    head, *rest = key.split(".")
     if rest:
         if head not in live:
             raise InputError(f'The override "{text}" names a section that is not there{nearest(head, live)}.')

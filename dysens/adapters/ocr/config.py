@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from dysens.errors import InputError, nearest
+from dysens.settings import parsed_setting
 
 # What PaddleOCR reads from `Global` though its YAML files may leave it out.
 OPTIONAL_GLOBAL_KEYS = frozenset(
@@ -101,15 +102,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _apply(config: dict[str, Any], text: str) -> None:
-    key, equals, value = text.strip().partition("=")
+    key, parsed = parsed_setting(text)
     adds = key.startswith("+")
     names = key.removeprefix("+").split(".")
-    if not equals or not all(names):
+    if not all(names):
         raise InputError(f'the override "{text}" is not of the form Key.sub=value.')
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise InputError(f'the value of the override "{text}" is not valid YAML: {error}') from error
     here: Any = config
     for name in names[:-1]:
         here = here[_existing(here, name, text)]

@@ -51,7 +51,7 @@ def test_override_sets_one_value(text, path, value):
         ("Globl.epoch_num=2", 'names "Globl".*did you mean "Global"'),
         ("Optimizer.lr.learning_rat=1", r'did you mean "learning_rate".*write \+Optimizer'),
         ("Optimizer.pretrained_model=x", r"does not have at that place \(write"),
-        ("Global.epoch_num", "not of the form Key.sub=value"),
+        ("Global.epoch_num", "not of the form key=value"),
         ("Global..x=1", "not of the form"),
         ("=1", "not of the form"),
         ("Global.epoch_num.x=1", "goes below a plain value"),

@@ -1,0 +1,5 @@
+"""``python -m dysens``: the command line."""
+
+from dysens.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,125 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from dysens.cli.naming import ModelName
+from dysens.cli.parsing import CommandParser, count, flat, names, number, numbers, one_of, shape
+
+FAST = ("auto", "on", "off")
+DEFAULT_JOURNAL = Path("sens.jsonl")
+
+
+def add_common(parser: CommandParser) -> None:
+    """What every command takes."""
+    parser.add_argument("--quiet", action="store_true", help="show results, warnings and errors only")
+    parser.add_argument("--debug", action="store_true", help="show all that is logged, and stack traces")
+
+
+def add_json(parser: CommandParser) -> None:
+    """For commands with a result to print."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def add_sensitivities(parser: CommandParser) -> None:
+    """The file that a sweep wrote."""
+    parser.add_argument(
+        "sensitivities", metavar="SENS", type=Path, help="journal, CSV, JSON or PaddleSlim pickle"
+    )
+
+
+def add_model(parser: CommandParser, as_option: bool = False) -> None:
+    """How a model is named, and what it is built with.
+
+    Args:
+        parser: The command's.
+        as_option: The model is needed in some cases only, and named by ``--model``.
+    """
+    parser.add_argument(
+        "--model" if as_option else "model",
+        metavar="MODEL",
+        help="module:function, OCR or det config (.yml), or paddle.vision name",
+    )
+    parser.add_argument("--weights", metavar="FILE", help=".pdparams to load into it")
+    parser.add_argument(
+        "--set", nargs="+", metavar="KEY=VALUE", help="arguments of the function; keys of the config"
+    )
+    parser.add_argument(
+        "--input-shape", nargs="+", type=shape, metavar="SHAPE", help="such as 1,3,224,224; one per input"
+    )
+    parser.add_argument("--submodel", metavar="NAME", help="network of an OCR distillation config")
+    parser.add_argument(
+        "--eval-only", action="store_true", help="of a config, leave out the training forward"
+    )
+
+
+def add_choice_of_filters(parser: CommandParser) -> None:
+    """Which filters go, and which never do."""
+    from dysens.criteria import CRITERIA
+
+    parser.add_argument(
+        "--criterion",
+        type=one_of(list(CRITERIA)),
+        default="fpgm",
+        metavar="NAME",
+        help=f"{', '.join(CRITERIA)}: which filters go first (fpgm)",
+    )
+    parser.add_argument(
+        "--skip-vars", nargs="+", type=names, metavar="NAME", help="weights or patterns that stay whole"
+    )
+
+
+def add_measuring(parser: CommandParser) -> None:
+    """What a sweep and a search have in common."""
+    parser.add_argument(
+        "-e", "--evaluator", metavar="EVAL", help="module:function that scores (a config brings its own)"
+    )
+    parser.add_argument(
+        "-o",
+        "--sen-file",
+        type=Path,
+        default=DEFAULT_JOURNAL,
+        metavar="FILE",
+        help="journal to write or continue (sens.jsonl)",
+    )
+    parser.add_argument(
+        "--ratios", nargs="+", type=numbers, metavar="R", help="shares to remove (0.1,0.2,...,0.9)"
+    )
+    parser.add_argument(
+        "--only", nargs="+", type=names, metavar="NAME", help="measure these weights or patterns only"
+    )
+    parser.add_argument(
+        "--fast", type=one_of(FAST), default="auto", metavar="HOW", help="auto, on, off: run a compiled copy"
+    )
+    parser.add_argument("--lower-is-better", action="store_true", help="the function returns an error")
+    parser.add_argument("--force", action="store_true", help="continue a journal of another model")
+
+
+def add_aim(parser: CommandParser) -> None:
+    """How much is to be pruned."""
+    parser.add_argument("--loss", type=number, metavar="L", help="relative loss that each group may cost")
+    parser.add_argument("--flops", type=number, metavar="F", help="share of the FLOPs to remove")
+    parser.add_argument("--params", type=number, metavar="P", help="share of the parameters to remove")
+    parser.add_argument(
+        "--align", type=count, metavar="N", help="leave a multiple of N channels (--flops, --params)"
+    )
+
+
+def model_name(options: Namespace) -> ModelName:
+    """The model and evaluator that the options name."""
+    return ModelName(
+        options.model,
+        weights=options.weights,
+        settings=tuple(options.set or ()),
+        shapes=tuple(tuple(sides) for sides in options.input_shape or ()),
+        evaluator=getattr(options, "evaluator", None),
+        submodel=options.submodel,
+        with_training=not options.eval_only,
+    )
+
+
+def listed(values: list[list[str]] | None) -> tuple[str, ...]:
+    """Names from an option that takes several."""
+    return tuple(flat(values) or ())

@@ -49,6 +49,7 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["dysens", "dysens.*"]),
     package_data={"dysens": ["py.typed", "report/templates/*", "data/*"]},
+    entry_points={"console_scripts": ["dysens = dysens.cli:main"]},
     python_requires=">=3.9",
     install_requires=[
         "numpy",

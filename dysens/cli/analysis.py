@@ -12,9 +12,7 @@ from dysens.recipes.steps import deployed_groups
 from dysens.sensitivity import DygraphSensitivity
 
 
-def sensitivity_of(
-    subject: Subject, criterion: str, skip: Sequence[str], out: Output
-) -> DygraphSensitivity:
+def sensitivity_of(subject: Subject, criterion: str, skip: Sequence[str], out: Output) -> DygraphSensitivity:
     """Find and prove the groups of a subject.
 
     Args:
@@ -40,4 +38,6 @@ def targets_of(subject: Subject, ds: DygraphSensitivity, only: Sequence[str]) ->
     """The groups to measure: those that were named, or all that cost anything when the model is deployed."""
     if only:
         return only
-    return None if subject.train_inputs is None else deployed_groups(ds, subject.model, view_of(subject.inputs))
+    return (
+        None if subject.train_inputs is None else deployed_groups(ds, subject.model, view_of(subject.inputs))
+    )

@@ -35,7 +35,8 @@ class Command:
 
     def parser(self) -> CommandParser:
         """Reads the words after the name."""
-        parser = CommandParser(self.name, self.arguments, self.summary, self.example)
+        description = f"{self.summary[0].upper()}{self.summary[1:]}."
+        parser = CommandParser(self.name, self.arguments, description, self.example)
         self.add_options(parser)
         add_common(parser)
         return parser

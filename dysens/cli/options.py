@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dysens.cli.naming import ModelName
 from dysens.cli.parsing import CommandParser, count, flat, names, number, numbers, one_of, shape
+
+if TYPE_CHECKING:
+    from dysens.recipes.aims import Aim
 
 FAST = ("auto", "on", "off")
 DEFAULT_JOURNAL = Path("sens.jsonl")
@@ -30,29 +34,31 @@ def add_sensitivities(parser: CommandParser) -> None:
     )
 
 
-def add_model(parser: CommandParser, as_option: bool = False) -> None:
-    """How a model is named, and what it is built with.
+def add_writing(parser: CommandParser) -> None:
+    """For commands that write a file of sensitivities."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help=".jsonl (journal), .json, .csv, or .pickle (PaddleSlim)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
-    Args:
-        parser: The command's.
-        as_option: The model is needed in some cases only, and named by ``--model``.
-    """
+
+def add_model(parser: CommandParser) -> None:
+    """How a model is named, and what it is built with."""
+    parser.add_argument("model", metavar="MODEL", help="module:function, OCR/det config, paddle.vision name")
+    parser.add_argument("--weights", metavar="FILE", help="load this .pdparams into it")
     parser.add_argument(
-        "--model" if as_option else "model",
-        metavar="MODEL",
-        help="module:function, OCR or det config (.yml), or paddle.vision name",
-    )
-    parser.add_argument("--weights", metavar="FILE", help=".pdparams to load into it")
-    parser.add_argument(
-        "--set", nargs="+", metavar="KEY=VALUE", help="arguments of the function; keys of the config"
+        "--set", nargs="+", metavar="KEY=VALUE", help="function arguments, or config overrides"
     )
     parser.add_argument(
-        "--input-shape", nargs="+", type=shape, metavar="SHAPE", help="such as 1,3,224,224; one per input"
+        "--input-shape", nargs="+", type=shape, metavar="SIZE", help="of its inputs, such as 1,3,224,224"
     )
     parser.add_argument("--submodel", metavar="NAME", help="network of an OCR distillation config")
-    parser.add_argument(
-        "--eval-only", action="store_true", help="of a config, leave out the training forward"
-    )
+    parser.add_argument("--eval-only", action="store_true", help="leave a config's training forward out")
 
 
 def add_choice_of_filters(parser: CommandParser) -> None:
@@ -64,47 +70,50 @@ def add_choice_of_filters(parser: CommandParser) -> None:
         type=one_of(list(CRITERIA)),
         default="fpgm",
         metavar="NAME",
-        help=f"{', '.join(CRITERIA)}: which filters go first (fpgm)",
+        help=f"what goes first: {', '.join(CRITERIA)} (fpgm)",
     )
     parser.add_argument(
-        "--skip-vars", nargs="+", type=names, metavar="NAME", help="weights or patterns that stay whole"
+        "--skip-vars", nargs="+", type=names, metavar="NAME", help="these stay whole (patterns allowed)"
     )
 
 
 def add_measuring(parser: CommandParser) -> None:
     """What a sweep and a search have in common."""
-    parser.add_argument(
-        "-e", "--evaluator", metavar="EVAL", help="module:function that scores (a config brings its own)"
-    )
+    parser.add_argument("-e", "--evaluator", metavar="EVAL", help="module:function; a config has its own")
     parser.add_argument(
         "-o",
         "--sen-file",
         type=Path,
         default=DEFAULT_JOURNAL,
         metavar="FILE",
-        help="journal to write or continue (sens.jsonl)",
+        help="journal, new or continued (sens.jsonl)",
     )
     parser.add_argument(
         "--ratios", nargs="+", type=numbers, metavar="R", help="shares to remove (0.1,0.2,...,0.9)"
     )
     parser.add_argument(
-        "--only", nargs="+", type=names, metavar="NAME", help="measure these weights or patterns only"
+        "--only", nargs="+", type=names, metavar="NAME", help="measure only these (patterns allowed)"
     )
     parser.add_argument(
-        "--fast", type=one_of(FAST), default="auto", metavar="HOW", help="auto, on, off: run a compiled copy"
+        "--fast", type=one_of(FAST), default="auto", metavar="HOW", help="compiled copy: auto, on, off (auto)"
     )
-    parser.add_argument("--lower-is-better", action="store_true", help="the function returns an error")
-    parser.add_argument("--force", action="store_true", help="continue a journal of another model")
+    parser.add_argument("--lower-is-better", action="store_true", help="the score is an error")
+    parser.add_argument("--force", action="store_true", help="continue a journal of other weights")
 
 
 def add_aim(parser: CommandParser) -> None:
     """How much is to be pruned."""
-    parser.add_argument("--loss", type=number, metavar="L", help="relative loss that each group may cost")
+    parser.add_argument("--loss", type=number, metavar="L", help="relative loss of each group")
     parser.add_argument("--flops", type=number, metavar="F", help="share of the FLOPs to remove")
-    parser.add_argument("--params", type=number, metavar="P", help="share of the parameters to remove")
-    parser.add_argument(
-        "--align", type=count, metavar="N", help="leave a multiple of N channels (--flops, --params)"
-    )
+    parser.add_argument("--params", type=number, metavar="P", help="share of parameters to remove")
+    parser.add_argument("--align", type=count, metavar="N", help="leave a multiple of N channels")
+
+
+def aim_of(options: Namespace) -> Aim:
+    """The aim that the options name."""
+    from dysens.recipes.aims import Aim
+
+    return Aim(options.loss, options.flops, options.params, options.align)
 
 
 def model_name(options: Namespace) -> ModelName:

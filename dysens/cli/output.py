@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from typing import Any, TextIO
 
 
@@ -35,6 +35,10 @@ class Output:
         """What was asked for: as text, or as data with ``--json``."""
         self._results.write((json_text(data) if self.as_json else text) + "\n")
         self._results.flush()
+
+    def printing(self) -> AbstractContextManager[TextIO]:
+        """For what prints its results itself."""
+        return redirect_stdout(self._results)
 
     def say(self, text: str) -> None:
         """What a person wants to know besides."""

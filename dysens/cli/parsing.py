@@ -29,7 +29,7 @@ class CommandParser(argparse.ArgumentParser):
             usage=f"dysens {command} {arguments}",
             description=description,
             epilog=f"example:\n{indented}",
-            formatter_class=_formatter,
+            formatter_class=_OneLineEach,
             allow_abbrev=False,  # what works today must not become ambiguous with a new option
             add_help=False,
         )
@@ -50,9 +50,17 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"error: {message}\n`{self.prog} --help` lists the options.\n")
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    # The same on every terminal, so that a screen of 80 columns is enough.
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=24, width=WIDTH)
+class _OneLineEach(argparse.RawDescriptionHelpFormatter):
+    """An option with its value on the line of its help, and the same on every terminal, so that 80 columns are enough."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=WIDTH)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        several = " ..." if action.nargs == "+" else ""
+        return f"{', '.join(action.option_strings)} {action.metavar}{several}"
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], str]:

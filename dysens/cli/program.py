@@ -24,7 +24,8 @@ INTERRUPTED = 130  # what shells give for SIGINT
 PIPE_CLOSED = 141  # and for SIGPIPE
 
 PADDLE_MISSING = (
-    'this needs Paddle, which is not installed: pip install "dysens[cpu]" (or "dysens[gpu]", or Paddle\'s own build).'
+    "this needs Paddle, which is not installed: "
+    'pip install "dysens[cpu]" (or "dysens[gpu]", or Paddle\'s own build).'
 )
 
 

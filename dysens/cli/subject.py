@@ -116,7 +116,14 @@ def _of_det(name: ModelName) -> Subject:
 
 def _of_function(name: ModelName) -> Subject:
     _refuse_submodel(name)
-    made = _imported_here(name.text, "the model")(**_arguments(name))
+    function, arguments = _imported_here(name.text, "the model"), _arguments(name)
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError as error:
+        raise InputError(
+            f'"{name.text}" cannot be called so: {error}. Its arguments are given as --set key=value.'
+        ) from error
+    made = function(**arguments)
     model, own = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(model, paddle.nn.Layer):
         raise InputError(
@@ -147,7 +154,11 @@ def _of_vision(name: ModelName) -> Subject:
 
 
 def _plain(
-    name: ModelName, model: paddle.nn.Layer, own: Any, shapes: tuple[tuple[int, ...], ...], trained: bool = True
+    name: ModelName,
+    model: paddle.nn.Layer,
+    own: Any,
+    shapes: tuple[tuple[int, ...], ...],
+    trained: bool = True,
 ) -> Subject:
     if name.weights:
         load_checkpoint(model, name.weights)
@@ -170,7 +181,8 @@ def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
     needed = [
         parameter
         for parameter in inspect.signature(function).parameters.values()
-        if parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     if len(needed) > 1:
         raise InputError(
@@ -201,7 +213,9 @@ def _arguments(name: ModelName) -> dict[str, Any]:
 
 def _refuse_shapes(name: ModelName) -> None:
     if name.shapes:
-        raise InputError("--input-shape goes with a function or a paddle.vision name; a config says it itself.")
+        raise InputError(
+            "--input-shape goes with a function or a paddle.vision name; a config says it itself."
+        )
 
 
 def _refuse_submodel(name: ModelName) -> None:

@@ -35,17 +35,22 @@ class PruneOutcome:
         """One row a group that was cut."""
         return pd.DataFrame(self.widths, columns=["param", "path", "channels before", "channels after"])
 
-    def __str__(self) -> str:
-        totals = [
+    @property
+    def totals(self) -> str:
+        """FLOPs and parameters before and after, a line each."""
+        lines = [
             _line("FLOPs", self.flops_before, self.flops_after),
             _line("parameters", self.params_before, self.params_after),
         ]
         if self.counted_by_us:
-            totals.append(
+            lines.append(
                 f"(FLOPs of {', '.join(self.counted_by_us)} counted by dysens; paddle.flops gives 0 for them)"
             )
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
         table = self.to_frame().to_string(index=False) if self.widths else "nothing was cut"
-        return "\n".join([table, *totals])
+        return f"{table}\n{self.totals}"
 
     def _repr_html_(self) -> str:
         totals = pd.DataFrame(

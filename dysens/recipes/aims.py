@@ -50,13 +50,22 @@ def check_aim(aim: Aim, searched: bool = False) -> None:
         raise InputError("--align goes with --flops or --params, not with a loss.")
 
 
-def ratios_within_loss(sens: Sensitivities, loss: float) -> dict[str, float]:
-    """Ratios by layer path, each the largest whose loss is within this one and stays so below it.
+def ratios_without_model(sens: Sensitivities, aim: Aim) -> dict[str, float]:
+    """Ratios by layer path, from sensitivities alone. FLOPs and parameters are predicted from what the journal knows.
 
     Raises:
-        InputError: No group may lose anything.
+        InputError: The aim says nothing, or too much; no group may lose anything; or costs are not known.
+        UnreachableError: The sensitivities do not reach that far.
     """
-    return by_path(sens.ratios_by_loss(loss, monotone=True), sens.paths)
+    check_aim(aim)
+    if aim.flops is not None:
+        ratios = sens.ratios_by_flops(aim.flops, aim.align)
+    elif aim.params is not None:
+        ratios = sens.ratios_by_params(aim.params, aim.align)
+    else:
+        # One lucky point far out must not count: the loss has to stay within the limit up to there.
+        ratios = sens.ratios_by_loss(aim.loss or 0.0, monotone=True)
+    return by_path(ratios, sens.paths)
 
 
 def by_path(ratios: Mapping[str, float], paths: Mapping[str, str]) -> dict[str, float]:

@@ -18,11 +18,14 @@ def write_ratios(path: Path, ratios: Mapping[str, float]) -> None:
         path: The file; folders are made.
         ratios: By layer path: automatic parameter names shift from process to process.
     """
-    rounded = {name: round(float(ratio), 6) for name, ratio in ratios.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    as_json = path.suffix == ".json"
-    text = json.dumps(rounded, indent=1) + "\n" if as_json else yaml.safe_dump(rounded, sort_keys=False)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(ratios_text(ratios, as_json=path.suffix == ".json"), encoding="utf-8")
+
+
+def ratios_text(ratios: Mapping[str, float], as_json: bool = False) -> str:
+    """Ratios as JSON or YAML; no cut is so fine that it needs more than six digits."""
+    rounded = {name: round(float(ratio), 6) for name, ratio in ratios.items()}
+    return json.dumps(rounded, indent=1) + "\n" if as_json else yaml.safe_dump(rounded, sort_keys=False)
 
 
 def read_ratios(path: Path) -> dict[str, float]:

@@ -11,7 +11,7 @@ import paddle
 from dysens.cost import cost_of
 from dysens.errors import InputError
 from dysens.inputs import View
-from dysens.recipes.aims import Aim, by_path, check_aim, ratios_within_loss
+from dysens.recipes.aims import Aim, by_path, check_aim, ratios_without_model
 from dysens.results.points import Point
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.slim_files import continue_slim_file, is_slim_file
@@ -165,7 +165,7 @@ def choose(ds: DygraphSensitivity, sens: Sensitivities, aim: Aim, options: Sweep
         budget = ds.ratios_by_flops if aim.flops is not None else ds.ratios_by_params
         ratios, paths = budget(sens, target, aim.align), {group.name: group.path for group in ds.groups}
     elif aim.loss is not None:
-        return ratios_within_loss(sens, aim.loss)
+        return ratios_without_model(sens, aim)
     else:
         # A search leaves one point per group: its answer.
         ratios, paths = {name: max(curve) for name, curve in sens.items()}, sens.paths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -106,23 +106,50 @@ def budget_points(ds: Chooser, sens: Sensitivities, budgets: Iterable[float]) ->
     Raises:
         UnreachableError: Not even the smallest share can be reached.
     """
+
+    def removed(ratios: Mapping[str, float]) -> float:
+        with ds.pruned(ratios) as outcome:
+            return 1 - outcome.flops_after / outcome.flops_before
+
+    return _budget_points(lambda budget: ds.ratios_by_flops(sens, budget), removed, sens, budgets)
+
+
+def predicted_budget_points(sens: Sensitivities, budgets: Iterable[float]) -> list[BudgetPoint]:
+    """The same without the network: FLOPs are predicted from the costs that a journal holds.
+
+    Args:
+        sens: From a journal that knows costs.
+        budgets: Shares of the FLOPs to remove.
+
+    Raises:
+        InputError: Costs are not known.
+        UnreachableError: Not even the smallest share can be reached.
+    """
+
+    def removed(ratios: Mapping[str, float]) -> float:
+        assert sens.costs is not None  # else there were no ratios
+        return 1 - sens.costs.flops(ratios) / sens.costs.whole_flops
+
+    return _budget_points(sens.ratios_by_flops, removed, sens, budgets)
+
+
+def _budget_points(
+    choose: Callable[[float], dict[str, float]],
+    removed: Callable[[Mapping[str, float]], float],
+    sens: Sensitivities,
+    budgets: Iterable[float],
+) -> list[BudgetPoint]:
     points: list[BudgetPoint] = []
     for budget in sorted(budgets):
         try:
-            ratios = ds.ratios_by_flops(sens, budget)
+            ratios = choose(budget)
         except UnreachableError:
             if not points:
                 raise
             break
-        points.append(_budget_point(ds, sens, ratios))
+        loss = math.fsum(predicted_loss(sens[name], ratio) for name, ratio in ratios.items())
+        points.append(BudgetPoint(removed(ratios), loss, ratios))
     return points
-
-
-def _budget_point(ds: Chooser, sens: Sensitivities, ratios: Mapping[str, float]) -> BudgetPoint:
-    with ds.pruned(ratios) as outcome:
-        removed = 1 - outcome.flops_after / outcome.flops_before
-    loss = math.fsum(predicted_loss(sens[name], ratio) for name, ratio in ratios.items())
-    return BudgetPoint(removed, loss, ratios)
 
 
 def width_table(outcome: PruneOutcome) -> pd.DataFrame:

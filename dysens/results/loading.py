@@ -10,7 +10,7 @@ from dysens.errors import InputError, JournalError
 from dysens.pruning.costs import Costs
 from dysens.results import tables
 from dysens.results.files import read_whole
-from dysens.results.points import Point, under_names
+from dysens.results.points import Header, Point, under_names
 from dysens.results.reader import JournalReader
 from dysens.results.slim_files import looks_like_pickle, read_slim_bytes, slim_points
 
@@ -58,6 +58,15 @@ def load_content(path: Path) -> Content:
         f"{path} holds no sensitivities: it is neither a journal, nor a CSV or JSON file of dysens, nor a "
         "PaddleSlim pickle."
     )
+
+
+def header_of(path: Path) -> Header | None:
+    """What a journal's points were measured on; None for any other file, and for a journal that lost its header."""
+    if looks_like_pickle(read_whole(path, MAX_BYTES)):
+        return None
+    reader = JournalReader(path)
+    reader.settle()
+    return reader.header
 
 
 def _is_table(data: bytes) -> bool:

@@ -96,10 +96,11 @@ class SearchResult:
             ]
         )
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """How it was found and how far it can be trusted, in some lines."""
         wrong = [check for check in self.spot_checks if not check.rises]
         lines = [
-            self.to_frame().to_string(index=False, float_format="%.4g"),
             f"target loss {self.target_loss:g} against {self.baseline:.6g}, confidence {self.confidence:g} per point, "
             f"{self.passes:.1f} passes over the data",
             f"losses taken to rise with the ratio: {len(self.spot_checks) - len(wrong)} of {len(self.spot_checks)} spot checks "
@@ -107,6 +108,9 @@ class SearchResult:
         ]
         lines += [f"  {check.name} loses only {check.loss:.4f} at {check.ratio:g}" for check in wrong]
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return f"{self.to_frame().to_string(index=False, float_format='%.4g')}\n{self.summary}"
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False))

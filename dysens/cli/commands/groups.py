@@ -20,7 +20,7 @@ def _add_options(parser: CommandParser) -> None:
 def _run(options: Namespace, out: Output) -> None:
     from dysens.cli.analysis import sensitivity_of
     from dysens.cli.subject import subject_of
-    from dysens.recipes.steps import listing
+    from dysens.cli.tables import groups_text
 
     subject = subject_of(model_name(options))
     ds = sensitivity_of(subject, options.criterion, listed(options.skip_vars), out)
@@ -29,7 +29,7 @@ def _run(options: Namespace, out: Output) -> None:
         out.result(words, {"name": options.explain, "explanation": words})
         return
     data = {"groups": ds.groups.to_frame().to_dict("records"), "unprunable": dict(ds.unprunable)}
-    out.result(listing(ds), data)
+    out.result(groups_text(ds.groups, ds.unprunable, out.width), data)
 
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_choice_of_filters, add_model, add_sensitivities, listed, model_name
+from dysens.cli.options import add_sensitivities
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser, number, one_of
 from dysens.errors import InputError
@@ -18,54 +18,53 @@ if TYPE_CHECKING:
     from dysens.results.sensitivities import Sensitivities
 
 KINDS = ("curves", "heatmap", "flops")
-BUDGETS = tuple(step / 20 for step in range(1, 19))
+BUDGETS = tuple(step / 20 for step in range(1, 20))
 
 
 def _add_options(parser: CommandParser) -> None:
     add_sensitivities(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="picture: .png, .svg, .pdf (SENS.curves.png)"
+        "-o", "--output", type=Path, metavar="FILE", help=".png, .svg or .pdf (default: SENS.KIND.png)"
     )
     parser.add_argument(
         "--kind",
         type=one_of(KINDS),
         default="curves",
         metavar="KIND",
-        help="curves, heatmap, or flops against loss (needs --model)",
+        help="curves (default), heatmap, or flops: removed against loss",
     )
     parser.add_argument("--loss", type=number, metavar="L", help="mark this loss in the curves")
-    add_model(parser, as_option=True)
-    add_choice_of_filters(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:
     from dysens.results.sensitivities import Sensitivities
 
-    sens = Sensitivities.load(options.sensitivities)
-    figure = _figure(sens, options, out)
+    figure = _figure(Sensitivities.load(options.sensitivities), options.kind, options.loss)
     place = options.output or options.sensitivities.with_suffix(f".{options.kind}.png")
+    save_figure(figure, place)
+    out.result(str(place), {"file": str(place)})
+
+
+def save_figure(figure: Figure, place: Path) -> None:
+    """Write a picture; its ending says in which format."""
+    known = figure.canvas.get_supported_filetypes()
+    if place.suffix[1:] not in known:
+        raise InputError(f'"{place}" names no kind of picture; it may end in .{", .".join(sorted(known))}.')
     place.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(place)
-    out.say(f"{place} is written")
 
 
-def _figure(sens: Sensitivities, options: Namespace, out: Output) -> Figure:
+def _figure(sens: Sensitivities, kind: str, loss: float | None) -> Figure:
     from dysens.report import plots
+    from dysens.report.plot_data import predicted_budget_points
 
-    if options.loss is not None and options.kind != "curves":
+    if loss is not None and kind != "curves":
         raise InputError("--loss goes with --kind curves.")
-    if options.kind == "curves":
-        return plots.sensitivity_curves(sens, options.loss)
-    if options.kind == "heatmap":
+    if kind == "curves":
+        return plots.sensitivity_curves(sens, loss)
+    if kind == "heatmap":
         return plots.heat_map(sens)
-    if options.model is None:
-        raise InputError("FLOPs are counted on the model: name it with --model.")
-    from dysens.cli.analysis import sensitivity_of
-    from dysens.cli.subject import subject_of
-    from dysens.report.plot_data import budget_points
-
-    ds = sensitivity_of(subject_of(model_name(options)), options.criterion, listed(options.skip_vars), out)
-    return plots.flops_against_loss(budget_points(ds, sens, BUDGETS))
+    return plots.flops_against_loss(predicted_budget_points(sens, BUDGETS))
 
 
 COMMAND = Command(

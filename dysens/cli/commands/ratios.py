@@ -6,66 +6,43 @@ from argparse import Namespace
 from pathlib import Path
 
 from dysens.cli.command import Command
-from dysens.cli.options import (
-    add_aim,
-    add_choice_of_filters,
-    add_json,
-    add_model,
-    add_sensitivities,
-    listed,
-    model_name,
-)
+from dysens.cli.options import add_aim, add_json, add_sensitivities, aim_of
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser
-from dysens.errors import InputError
 
 
 def _add_options(parser: CommandParser) -> None:
     add_sensitivities(parser)
     add_aim(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write YAML, or JSON (.json), instead of printing"
+        "-o", "--output", type=Path, metavar="FILE", help="write to a file: JSON (.json), else YAML"
     )
-    add_model(parser, as_option=True)
-    add_choice_of_filters(parser)
     add_json(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:
+    from dysens.recipes.aims import ratios_without_model
     from dysens.recipes.ratio_files import ratios_text, write_ratios
+    from dysens.results.sensitivities import Sensitivities
 
-    ratios = _chosen(options, out)
+    sens = Sensitivities.load(options.sensitivities)
+    ratios = ratios_without_model(sens, aim_of(options))
+    if sens.costs is not None:
+        flops = 1 - sens.costs.flops(ratios) / sens.costs.whole_flops
+        params = 1 - sens.costs.params(ratios) / sens.costs.whole_params
+        out.say(f"predicted: {flops:.1%} of the FLOPs and {params:.1%} of the parameters go")
     if options.output is None:
         out.result(ratios_text(ratios).rstrip(), ratios)
         return
     write_ratios(options.output, ratios)
-    out.say(f"ratios of {len(ratios)} groups are in {options.output}")
-
-
-def _chosen(options: Namespace, out: Output) -> dict[str, float]:
-    from dysens.recipes.aims import Aim, check_aim, ratios_within_loss
-    from dysens.results.sensitivities import Sensitivities
-
-    aim = Aim(options.loss, options.flops, options.params, options.align)
-    check_aim(aim)
-    sens = Sensitivities.load(options.sensitivities)
-    if aim.loss is not None:
-        return ratios_within_loss(sens, aim.loss)
-    if options.model is None:
-        raise InputError("FLOPs and parameters are counted on the model: name it with --model.")
-    from dysens.cli.analysis import chosen_ratios, sensitivity_of
-    from dysens.cli.subject import subject_of
-
-    ds = sensitivity_of(subject_of(model_name(options)), options.criterion, listed(options.skip_vars), out)
-    return chosen_ratios(ds, sens, aim)
+    out.say(f"ratios of {len(ratios)} of {len(sens)} groups are in {options.output}")
 
 
 COMMAND = Command(
     "ratios",
-    "choose ratios by a loss, or by FLOPs or parameters to remove",
+    "choose ratios: by a loss, or by FLOPs or parameters to remove",
     "SENS (--loss L | --flops F | --params P) [options]",
-    "dysens ratios sens.jsonl --loss 0.05 -o ratios.yml\n"
-    "dysens ratios sens.jsonl --flops 0.5 --model net:build --input-shape 1,3,32,32",
+    "dysens ratios sens.jsonl --loss 0.05\ndysens ratios sens.jsonl --flops 0.5 -o ratios.yml",
     _add_options,
     _run,
 )

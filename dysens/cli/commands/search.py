@@ -64,7 +64,9 @@ def _run(options: Namespace, out: Output) -> None:
         write_ratios(
             options.save_ratios, by_path(found.ratios, {group.name: group.path for group in ds.groups})
         )
-        out.say(f"the ratios are in {options.save_ratios}: dysens prune {options.model} {options.save_ratios}")
+        out.say(
+            f"the ratios are in {options.save_ratios}: dysens prune {options.model} {options.save_ratios}"
+        )
 
 
 COMMAND = Command(

@@ -14,7 +14,9 @@ ORDERS = ("model", "loss")
 
 def _add_options(parser: CommandParser) -> None:
     add_sensitivities(parser)
-    parser.add_argument("--loss", type=number, metavar="L", help="add the ratio that this loss allows each group")
+    parser.add_argument(
+        "--loss", type=number, metavar="L", help="add the ratio that this loss allows each group"
+    )
     parser.add_argument(
         "--sort",
         type=one_of(ORDERS),

@@ -50,7 +50,9 @@ def _run(options: Namespace, out: Output) -> None:
         fast=options.fast,
     )
     out.result(table_of(sens, out.width), summary_of(sens))
-    out.say(f"{len(sens.points)} points are in {options.sen_file}; see them again: dysens show {options.sen_file}")
+    out.say(
+        f"{len(sens.points)} points are in {options.sen_file}; see them again: dysens show {options.sen_file}"
+    )
 
 
 COMMAND = Command(
@@ -58,7 +60,7 @@ COMMAND = Command(
     "measure what each group loses at each ratio, into a journal",
     "MODEL [options]",
     "dysens sweep net:build --input-shape 1,3,32,32 -o sens.jsonl\n"
-    "dysens sweep mobilenet_v1 --weights v1.pdparams -e net:accuracy --ratios 0.2,0.5\n"
+    "dysens sweep mobilenet_v1 --weights v1.pdparams -e net:accuracy\n"
     "dysens sweep configs/ocr/ch_PP-OCRv3_det.yml --workers 2",
     _add_options,
     _run,

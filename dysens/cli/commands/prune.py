@@ -1,0 +1,108 @@
+"""``dysens prune``: cut the model, and save what is left."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dysens.cli.command import Command
+from dysens.cli.options import (
+    add_aim,
+    add_choice_of_filters,
+    add_json,
+    add_model,
+    aim_of,
+    listed,
+    model_name,
+)
+from dysens.cli.output import Output
+from dysens.cli.parsing import CommandParser
+
+if TYPE_CHECKING:
+    from dysens.results.sensitivities import Sensitivities
+
+
+def _add_options(parser: CommandParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "chosen_by", metavar="FILE", type=Path, help="ratios (.yml, .json), or sensitivities and an aim:"
+    )
+    add_aim(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("pruned"),
+        metavar="NAME",
+        help="writes NAME.pdparams and NAME.plan.json (pruned)",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw widths before and after")
+    add_choice_of_filters(parser)
+    add_json(parser)
+
+
+def _run(options: Namespace, out: Output) -> None:
+    from dysens.cli.analysis import sensitivity_of
+    from dysens.cli.subject import subject_of
+    from dysens.cli.tables import outcome_text
+    from dysens.pruning.checkpoint import save_pruned
+    from dysens.recipes.steps import Sweeping, choose
+
+    given = _given(options)  # what cannot be read is said before the model is built
+    subject = subject_of(model_name(options))
+    if not subject.trained:
+        out.say(f"{options.model} has random weights: what remains of them is no better (--weights FILE)")
+    ds = sensitivity_of(subject, options.criterion, listed(options.skip_vars), out)
+    ratios = (
+        given if isinstance(given, dict) else choose(ds, given, aim_of(options), Sweeping(options.chosen_by))
+    )
+    difference = ds.verify(ratios)
+    outcome = ds.prune_vars(ratios)
+    save_pruned(subject.network, options.output)
+    if options.plot is not None:
+        from dysens.cli.commands.plot import save_figure
+        from dysens.report.plots import widths
+
+        save_figure(widths(outcome), options.plot)
+    data = {
+        "flops_before": outcome.flops_before,
+        "flops_after": outcome.flops_after,
+        "params_before": outcome.params_before,
+        "params_after": outcome.params_after,
+        "difference": difference,
+        "groups": [
+            {"param": name, "path": path, "before": before, "after": after}
+            for name, path, before, after in outcome.widths
+        ],
+        "weights": f"{options.output}.pdparams",
+        "plan": f"{options.output}.plan.json",
+    }
+    out.result(outcome_text(outcome, out.width), data)
+    out.say(f"masked and cut model agree within {difference:.1e} of the largest output")
+    out.say(f"saved as {options.output}.pdparams with {options.output}.plan.json (load_pruned reads both)")
+
+
+def _given(options: Namespace) -> dict[str, float] | Sensitivities:
+    """What the file holds: ratios, or, if there is an aim, sensitivities to choose them from."""
+    from dysens.cli.journals import holds_sensitivities
+    from dysens.recipes.aims import Aim, check_aim
+    from dysens.recipes.ratio_files import read_ratios
+    from dysens.results.sensitivities import Sensitivities
+
+    aim = aim_of(options)
+    if aim == Aim() and not holds_sensitivities(options.chosen_by):
+        return read_ratios(options.chosen_by)
+    check_aim(aim)
+    return Sensitivities.load(options.chosen_by)
+
+
+COMMAND = Command(
+    "prune",
+    "cut the model, prove the cut, and save weights and plan",
+    "MODEL FILE [options]",
+    "dysens prune net:build ratios.yml --input-shape 1,3,32,32 -o out/pruned\n"
+    "dysens prune configs/ocr/ch_PP-OCRv3_det.yml sens.jsonl --flops 0.5",
+    _add_options,
+    _run,
+)

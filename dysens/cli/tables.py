@@ -1,0 +1,149 @@
+"""Results as tables for a terminal of any width, and as data for ``--json``."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dysens.report.plot_data import layer_label, loss_table, shortened
+
+if TYPE_CHECKING:
+    from dysens.groups.listing import GroupList, Unprunable
+    from dysens.pruning.outcome import PruneOutcome
+    from dysens.results.sensitivities import Sensitivities
+    from dysens.sweep.found import SearchResult
+
+GAP = "  "
+SHORTEST_LABEL = 16  # less of a layer's name tells nothing
+WIDE = 10_000  # where a file or another program reads the table
+
+
+def table_of(sens: Sensitivities, width: int | None, loss: float | None = None, by_loss: bool = False) -> str:
+    """Losses: layers down, ratios across.
+
+    Args:
+        sens: What was measured.
+        width: Columns of the terminal; None for as many as it takes. Where they are too few, some ratios are left out.
+        loss: Show, last, the ratio that this loss allows each layer.
+        by_loss: The most sensitive layer first, instead of the model's order.
+    """
+    table = loss_table(sens)
+    if by_loss:
+        table = table.loc[table.mean(axis=1).sort_values(ascending=False).index]
+    allowed = _allowed(sens, loss)
+    labels = [str(label) for label in table.index]
+    ratios = [float(ratio) for ratio in table.columns]
+    last = [] if loss is None else [[f"<= {loss:g}", *(_ratio(allowed.get(label)) for label in labels)]]
+    columns = {r: [f"{r:g}", *(_loss(value) for value in table[r])] for r in ratios}
+    shown = _fitting(columns, sum(map(_taken, last)), width)
+    text = aligned(["layer", *labels], [*(columns[r] for r in shown), *last], width)
+    if len(shown) < len(ratios):
+        text += f"\n({len(shown)} of {len(ratios)} ratios: a wider terminal, or | less -S, shows all)"
+    return text
+
+
+def aligned(labels: Sequence[str], columns: Sequence[Sequence[str]], width: int | None) -> str:
+    """A table: labels to the left, shortened if they must be, and columns to the right; the first row is the heading."""
+    room = max((width or WIDE) - sum(map(_taken, columns)), SHORTEST_LABEL)
+    names = [shortened(label, room) for label in labels]
+    side = max(map(len, names))
+    widths = [max(map(len, column)) for column in columns]
+    rows = []
+    for row, name in enumerate(names):
+        cells = [column[row].rjust(size) for column, size in zip(columns, widths)]
+        rows.append(GAP.join([name.ljust(side), *cells]).rstrip())
+    return "\n".join(rows)
+
+
+def summary_of(sens: Sensitivities, loss: float | None = None) -> dict[str, Any]:
+    """The same as data."""
+    chosen = {} if loss is None else sens.ratios_by_loss(loss, monotone=True)
+    groups = []
+    for name, curve in sens.items():
+        group = {"param": name, "path": sens.paths.get(name), "losses": dict(curve)}
+        groups.append(group if loss is None else {**group, "ratio": chosen.get(name, 0.0)})
+    return {"baseline": sens.baseline, "higher_is_better": sens.higher_is_better, "groups": groups}
+
+
+def groups_text(groups: GroupList, unprunable: Unprunable, width: int | None) -> str:
+    """What can be pruned, and why the rest cannot."""
+    if not groups:
+        table = "no groups"
+    else:
+        frame = groups.to_frame()
+        columns = [[name, *map(str, frame[name])] for name in frame.columns if name != "path"]
+        table = aligned(["layer", *(layer_label(group.path) for group in groups)], columns, width)
+    lines = [table, "", "not prunable:"]
+    if not unprunable:
+        lines.append(str(unprunable))
+    for reason, names in unprunable.by_reason().items():
+        lines += wrapped(", ".join(names) + ":", width) + wrapped(reason, width, "    ")
+    return "\n".join(lines)
+
+
+def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
+    """A text as lines that fit."""
+    return textwrap.wrap(text, width or WIDE, initial_indent=indent, subsequent_indent=indent)
+
+
+def found_text(found: SearchResult, width: int | None) -> str:
+    """What a search found."""
+    answers = found.groups
+    columns = [
+        ["ratio", *(f"{group.ratio:g}" for group in answers)],
+        ["loss there", *(_loss(group.loss) for group in answers)],
+        ["too much", *("-" if group.beyond is None else f"{group.beyond:g}" for group in answers)],
+        ["data seen", *(f"{group.share:.0%}" for group in answers)],
+    ]
+    labels = ["layer", *(layer_label(group.path) for group in answers)]
+    notes = [line for text in found.summary.splitlines() for line in wrapped(text, width)]
+    return "\n".join([aligned(labels, columns, width), *notes])
+
+
+def outcome_text(outcome: PruneOutcome, width: int | None) -> str:
+    """What a cut brought."""
+    columns = [
+        ["before", *(str(before) for _, _, before, _ in outcome.widths)],
+        ["after", *(str(after) for _, _, _, after in outcome.widths)],
+    ]
+    labels = ["channels of", *(layer_label(path) for _, path, _, _ in outcome.widths)]
+    return f"{aligned(labels, columns, width)}\n{outcome.totals}"
+
+
+def _allowed(sens: Sensitivities, loss: float | None) -> dict[str, float]:
+    """The ratio by label."""
+    if loss is None:
+        return {}
+    chosen = sens.ratios_by_loss(loss, monotone=True)
+    return {layer_label(sens.paths.get(name, name)): ratio for name, ratio in chosen.items()}
+
+
+def _fitting(columns: dict[float, list[str]], taken: int, width: int | None) -> list[float]:
+    """The ratios that a terminal has room for, spread evenly if there are too many."""
+    ratios = list(columns)
+    each = max(map(_taken, columns.values()))
+    room = max(((width or WIDE) - taken - SHORTEST_LABEL) // each, 1)
+    if len(ratios) <= room:
+        return ratios
+    if room == 1:
+        return [ratios[len(ratios) // 2]]
+    return [ratios[round(step * (len(ratios) - 1) / (room - 1))] for step in range(room)]
+
+
+def _taken(column: Sequence[str]) -> int:
+    return max(map(len, column)) + len(GAP)
+
+
+def _loss(loss: float) -> str:
+    if math.isnan(loss):
+        return "-"  # not measured
+    if math.isinf(loss):
+        return "none"  # no score
+    text = f"{loss:.3f}"
+    return "0.000" if text == "-0.000" else text
+
+
+def _ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.3f}"

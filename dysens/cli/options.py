@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dysens.cli.naming import ModelName
-from dysens.cli.parsing import CommandParser, count, flat, names, number, numbers, one_of, shape
+from dysens.cli.parsing import CommandParser, count, names, number, numbers, one_of, shape
 
 if TYPE_CHECKING:
     from dysens.recipes.aims import Aim
@@ -52,10 +52,14 @@ def add_model(parser: CommandParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="module:function, OCR/det config, paddle.vision name")
     parser.add_argument("--weights", metavar="FILE", help="load this .pdparams into it")
     parser.add_argument(
-        "--set", nargs="+", metavar="KEY=VALUE", help="function arguments, or config overrides"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="function argument or config override"
     )
     parser.add_argument(
-        "--input-shape", nargs="+", type=shape, metavar="SIZE", help="of its inputs, such as 1,3,224,224"
+        "--input-shape",
+        action="append",
+        type=shape,
+        metavar="N,N,..",
+        help="of its input, such as 1,3,224,224",
     )
     parser.add_argument("--submodel", metavar="NAME", help="network of an OCR distillation config")
     parser.add_argument("--eval-only", action="store_true", help="leave a config's training forward out")
@@ -73,7 +77,12 @@ def add_choice_of_filters(parser: CommandParser) -> None:
         help=f"what goes first: {', '.join(CRITERIA)} (fpgm)",
     )
     parser.add_argument(
-        "--skip-vars", nargs="+", type=names, metavar="NAME", help="these stay whole (patterns allowed)"
+        "--skip-vars",
+        action="extend",
+        type=names,
+        default=[],
+        metavar="A,B..",
+        help="these stay whole (patterns allowed)",
     )
 
 
@@ -89,10 +98,15 @@ def add_measuring(parser: CommandParser) -> None:
         help="journal, new or continued (sens.jsonl)",
     )
     parser.add_argument(
-        "--ratios", nargs="+", type=numbers, metavar="R", help="shares to remove (0.1,0.2,...,0.9)"
+        "--ratios", action="extend", type=numbers, metavar="R,R..", help="shares to remove (0.1,0.2,...,0.9)"
     )
     parser.add_argument(
-        "--only", nargs="+", type=names, metavar="NAME", help="measure only these (patterns allowed)"
+        "--only",
+        action="extend",
+        type=names,
+        default=[],
+        metavar="A,B..",
+        help="measure only these (patterns allowed)",
     )
     parser.add_argument(
         "--fast", type=one_of(FAST), default="auto", metavar="HOW", help="compiled copy: auto, on, off (auto)"
@@ -121,14 +135,9 @@ def model_name(options: Namespace) -> ModelName:
     return ModelName(
         options.model,
         weights=options.weights,
-        settings=tuple(options.set or ()),
+        settings=tuple(options.set),
         shapes=tuple(tuple(sides) for sides in options.input_shape or ()),
         evaluator=getattr(options, "evaluator", None),
         submodel=options.submodel,
         with_training=not options.eval_only,
     )
-
-
-def listed(values: list[list[str]] | None) -> tuple[str, ...]:
-    """Names from an option that takes several."""
-    return tuple(flat(values) or ())

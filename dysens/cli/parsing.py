@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dysens.errors import nearest
 
@@ -41,8 +41,11 @@ class CommandParser(argparse.ArgumentParser):
         if unknown:
             known = [name for action in self._actions for name in action.option_strings]
             word = unknown[0].partition("=")[0]
-            hint = nearest(word, known) if word.startswith("-") else ""
-            self.error(f'there is no place for "{word}"{hint or "."}')
+            if word.startswith("-"):
+                hint = nearest(word, known) or "."
+            else:
+                hint = "; several values of an option are written with commas: --ratios 0.25,0.5"
+            self.error(f'there is no place for "{word}"{hint}')
         return options
 
     def error(self, message: str) -> NoReturn:
@@ -59,8 +62,7 @@ class _OneLineEach(argparse.RawDescriptionHelpFormatter):
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
-        several = " ..." if action.nargs == "+" else ""
-        return f"{', '.join(action.option_strings)} {action.metavar}{several}"
+        return f"{', '.join(action.option_strings)} {action.metavar}"
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], str]:
@@ -110,8 +112,3 @@ def shape(text: str) -> list[int]:
 
 def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def flat(lists: Sequence[Sequence[Any]] | None) -> list[Any] | None:
-    """What an option with ``nargs="+"`` of lists amounts to: commas and spaces may both stand between its values."""
-    return None if lists is None else [value for values in lists for value in values]

@@ -90,7 +90,7 @@ class Journal:
         if differences and not force:
             raise JournalError(
                 f"The journal {self.path} does not belong to this sweep: {'; '.join(differences)}. "
-                "Use another file, or force=True to continue this one all the same."
+                "Use another file, or force=True (--force) to continue this one all the same."
             )
         if differences:
             logger.warning("%s is continued by force although %s.", self.path, "; ".join(differences))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_choice_of_filters, add_json, add_model, listed, model_name
+from dysens.cli.options import add_choice_of_filters, add_json, add_model, model_name
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser
 
@@ -23,7 +23,7 @@ def _run(options: Namespace, out: Output) -> None:
     from dysens.cli.tables import groups_text
 
     subject = subject_of(model_name(options))
-    ds = sensitivity_of(subject, options.criterion, listed(options.skip_vars), out)
+    ds = sensitivity_of(subject, options.criterion, options.skip_vars, out)
     if options.explain is not None:
         words = ds.explain(options.explain)
         out.result(words, {"name": options.explain, "explanation": words})

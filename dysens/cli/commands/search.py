@@ -12,11 +12,10 @@ from dysens.cli.options import (
     add_json,
     add_measuring,
     add_model,
-    listed,
     model_name,
 )
 from dysens.cli.output import Output
-from dysens.cli.parsing import CommandParser, flat, number
+from dysens.cli.parsing import CommandParser, number
 
 
 def _add_options(parser: CommandParser) -> None:
@@ -40,13 +39,13 @@ def _run(options: Namespace, out: Output) -> None:
     from dysens.recipes.ratio_files import write_ratios
 
     subject, scoring = measurable(model_name(options))
-    ds = sensitivity_of(subject, options.criterion, listed(options.skip_vars), out)
+    ds = sensitivity_of(subject, options.criterion, options.skip_vars, out)
     found = ds.search(
         scoring,
         options.target_loss,
-        ratios=flat(options.ratios),
+        ratios=options.ratios,
         sen_file=options.sen_file,
-        target_vars=targets_of(subject, ds, listed(options.only)),
+        target_vars=targets_of(subject, ds, options.only),
         progress=not out.quiet,
         higher_is_better=not options.lower_is_better,
         force=options.force,

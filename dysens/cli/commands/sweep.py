@@ -12,11 +12,10 @@ from dysens.cli.options import (
     add_json,
     add_measuring,
     add_model,
-    listed,
     model_name,
 )
 from dysens.cli.output import Output
-from dysens.cli.parsing import CommandParser, count, flat
+from dysens.cli.parsing import CommandParser, count
 
 
 def _add_options(parser: CommandParser) -> None:
@@ -36,12 +35,12 @@ def _run(options: Namespace, out: Output) -> None:
 
     name = model_name(options)
     subject, scoring = measurable(name)
-    ds = sensitivity_of(subject, options.criterion, listed(options.skip_vars), out)
+    ds = sensitivity_of(subject, options.criterion, options.skip_vars, out)
     sens = ds.sensitive(
         scoring,
-        ratios=flat(options.ratios),
+        ratios=options.ratios,
         sen_file=options.sen_file,
-        target_vars=targets_of(subject, ds, listed(options.only)),
+        target_vars=targets_of(subject, ds, options.only),
         progress=not out.quiet,
         higher_is_better=not options.lower_is_better,
         force=options.force,

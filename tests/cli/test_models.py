@@ -1,0 +1,293 @@
+"""Commands that build a model: how it is named, what is measured, what is cut."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import paddle
+import pytest
+import yaml
+from sweep import sweeping
+
+from dysens import Sensitivities, load_pruned
+from dysens.cli.naming import config_kind
+from dysens.errors import InputError
+from dysens.pruning.apply import history
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+MADE = ["sweep.sweeping:made", "--input-shape", "2,3,6,6"]
+BARE = ["sweep.sweeping:network", "--input-shape", "2,3,6,6"]
+FAST = ["--fast", "off"]  # a compiled copy takes longer than all points
+
+SCORING = '''
+"""Evaluators and models as a user would write them."""
+import numpy as np
+import paddle
+from sweep.sweeping import Closeness, network
+from dysens.sweep.evaluators import Evaluator
+
+def norm(model):
+    return float(model.head.weight.abs().mean()) + float(model.convs[3].weight.abs().mean())
+
+class Norm(Evaluator):
+    name = "norm of outputs"
+    def batches(self):
+        return [[paddle.ones([1, 3, 6, 6])]]
+    def measure(self, outputs, batch):
+        return float(outputs.abs().sum())
+    def score(self, measurements):
+        return float(np.mean(measurements))
+
+def number():
+    return 3
+
+def two(model, data):
+    return 1.0
+
+def fails(model):
+    raise ValueError("the data set is gone")
+
+def no_model():
+    return "nothing"
+'''
+
+
+@pytest.fixture
+def scoring(tmp_path: Path) -> str:
+    """A module in the current folder, which is on no path of its own."""
+    name = f"scoring_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(SCORING)
+    return name
+
+
+def test_groups(dysens):
+    done = dysens("groups", *MADE)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["layer", "param", "channels", "units", "layers", "rule"]
+    assert [line.split()[0] for line in lines[1:5]] == [f"convs.{number}" for number in range(4)]
+    assert "4 groups found and proven" in done.err
+    data = json.loads(dysens("groups", *MADE, "--skip-vars", "convs.0.*,convs.1.weight", "--json").out)
+    assert [group["path"] for group in data["groups"]] == ["convs.2.weight", "convs.3.weight"]
+    assert all("skip_vars" in reason for reason in data["unprunable"].values())
+
+
+def test_explain(dysens):
+    done = dysens("groups", *MADE, "--explain", "convs.1.weight")
+    assert "convs.2" in done.out
+
+
+def test_a_network_of_paddle_vision(dysens):
+    data = json.loads(
+        dysens("groups", "LeNet", "--input-shape", "1,1,28,28", "--set", "num_classes=7", "--json").out
+    )
+    assert [group["path"] for group in data["groups"]] == ["features.0.weight", "features.3.weight"]
+    paddle.save(paddle.vision.models.LeNet().state_dict(), "ten.pdparams")
+    words = ["groups", "LeNet", "--input-shape", "1,1,28,28", "--weights", "ten.pdparams"]
+    assert dysens(*words).code == 0
+    wrong = dysens(*words, "--set", "num_classes=7")
+    assert wrong.code == 1
+    assert "has shape" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mobilnet_v1"], 'did you mean "mobilenet_v1"?'),
+        (["sweep.sweeping:mode", "--input-shape", "1"], 'did you mean "made"?'),
+        (["nowhere.at_all:made", "--input-shape", "1"], "No module named 'nowhere'"),
+        (["sweep.sweeping:", "--input-shape", "1"], 'has to be "package.module:function"'),
+        (["sweep.sweeping:made"], "give their shape, such as --input-shape"),
+        (["sweep.sweeping:sweep", "--input-shape", "1"], "missing a required argument: 'journal'"),
+        ([*MADE, "--set", "sped=3"], "unexpected keyword argument 'sped'"),
+        ([*MADE, "--set", "seed"], "not of the form key=value"),
+        ([*MADE, "--weights", "none.pdparams"], 'no weights "none.pdparams"'),
+        ([*MADE, "--submodel", "Student"], "--submodel goes with"),
+        ([*MADE, "--skip-vars", "conv.0.weight"], 'did you mean "convs.0.weight"?'),
+        (["nowhere.yml"], "cannot be read"),
+        ([str(CONFIGS / "ocr/det_mv3_db.yml"), "--input-shape", "1,3,32,32"], "a config says it itself"),
+    ],
+)
+def test_models_that_cannot_be_built(dysens, words, said):
+    done = dysens("groups", *words)
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*/*.yml")), ids=lambda file: file.name)
+def test_configs_are_told_apart(file):
+    assert config_kind(file) == file.parent.name
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1", "no config that dysens knows"),
+        ("- a", "no config that dysens knows"),
+        ("", "no config that dysens knows"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_other_yaml_files_are_no_configs(tmp_path, text, said):
+    (tmp_path / "a.yml").write_text(text)
+    with pytest.raises(InputError, match=said):
+        config_kind(tmp_path / "a.yml")
+
+
+def test_a_checkout_s_config_has_tags_and_a_base(tmp_path):
+    (tmp_path / "a.yml").write_text("_BASE_: [b.yml]\nTrainDataset: !COCODataSet\n  image_dir: x\n")
+    assert config_kind(tmp_path / "a.yml") == "det"
+
+
+def test_a_sweep_and_what_follows(dysens):
+    done = dysens("sweep", *MADE, *FAST, "--ratios", "0.25,0.5", "--ratios", "0.75", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[0].split() == ["layer", "0.25", "0.5", "0.75"]
+    sens = Sensitivities.load("sens.jsonl")
+    assert len(sens.points) == 12
+    assert done.out in dysens("show", "sens.jsonl").out
+    assert dysens("plot", "sens.jsonl", "--kind", "flops").code == 0
+
+    # Ratios need no model: the journal knows what it costs.
+    chosen = dysens("ratios", "sens.jsonl", "--flops", "0.5", "-o", "ratios.yml")
+    assert "of the FLOPs" in chosen.err
+    from_file = json.loads(dysens("prune", *MADE, "ratios.yml", "-o", "out/a", "--json").out)
+    from_aim = json.loads(
+        dysens("prune", *MADE, "sens.jsonl", "--flops", "0.5", "-o", "out/b", "--json", "--plot", "w.png").out
+    )
+    # The journal predicts; with the model at hand FLOPs are counted.
+    assert from_file["flops_after"] == pytest.approx(0.5 * from_file["flops_before"], rel=0.05)
+    assert from_aim["flops_after"] <= 0.5 * from_aim["flops_before"]
+    assert max(from_file["difference"], from_aim["difference"]) < 1e-4
+    assert Path("w.png").is_file()
+    again = load_pruned(sweeping.network(), "out/a")
+    widths = {group["path"]: group["after"] for group in from_file["groups"]}
+    assert {path: dict(again.named_parameters())[path].shape[0] for path in widths} == widths
+    assert len(history(again)) == 1
+
+
+def test_a_pruned_checkpoint_is_pruned_further(dysens):
+    Path("r.yml").write_text("convs.0.weight: 0.5\n")
+    assert dysens("prune", *MADE, "r.yml", "-o", "once").code == 0
+    data = json.loads(
+        dysens("prune", *MADE, "r.yml", "--weights", "once.pdparams", "-o", "twice", "--json").out
+    )
+    assert data["groups"] == [{"param": "conv2d_0.w_0", "path": "convs.0.weight", "before": 10, "after": 5}]
+    assert load_pruned(sweeping.network(), "twice").convs[0].weight.shape[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "said"),
+    [
+        (None, [], "cannot be read"),
+        ("convs.0.weight: 0.5", ["--flops", "0.5"], "holds no sensitivities"),
+        ("conv.0.weight: 0.5", [], 'did you mean "convs.0.weight"?'),
+        ("convs.0.weight: 1.5", [], "must be at least 0 and under 1"),
+        ("- 3", [], "holds no ratios"),
+    ],
+)
+def test_cuts_that_cannot_be(dysens, content, words, said):
+    if content is not None:
+        Path("r.yml").write_text(content)
+    done = dysens("prune", *MADE, "r.yml", *words)
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+    assert not Path("pruned.pdparams").exists()
+
+
+def test_sensitivities_without_an_aim_are_no_ratios(dysens, journal):
+    assert "say how much to prune" in dysens("prune", *MADE, journal).err
+
+
+def test_a_sweep_goes_on_and_measures_only_what_is_missing(dysens, tmp_path):
+    counts = tmp_path / "counts"
+    words = ["sweep", *MADE, *FAST, "--set", f"counts={counts}", "--only", "convs.1.weight, convs.2.*"]
+    assert dysens(*words, "--ratios", "0.5").code == 0
+    assert sum(sweeping.evaluations(counts, sweeping.network()).values()) == 2
+    assert dysens(*words, "--ratios", "0.25,0.5").code == 0
+    assert sum(sweeping.evaluations(counts, sweeping.network()).values()) == 4
+    refused = dysens(*words, "--criterion", "l1")
+    assert refused.code == 1
+    assert "the criterion was fpgm and is l1 now" in refused.err
+    assert "--force" in refused.err
+
+
+def test_a_sweep_by_two_workers(dysens):
+    words = ["sweep", *MADE, *FAST, "--ratios", "0.5", "--json"]
+    alone, shared = dysens(*words), dysens(*words, "--workers", "2", "-o", "two.jsonl")
+    assert shared.code == 0, shared.err
+    assert json.loads(shared.out) == json.loads(alone.out)
+
+
+def test_search(dysens):
+    done = dysens(
+        "search",
+        *MADE,
+        *FAST,
+        "--target-loss",
+        "0.5",
+        "--ratios",
+        "0.2,0.4,0.6",
+        "--save-ratios",
+        "r.yml",
+        "--json",
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["target_loss"] == 0.5
+    saved = yaml.safe_load(Path("r.yml").read_text())
+    assert saved == {group["path"]: group["ratio"] for group in found["groups"] if group["ratio"]}
+    text = dysens("search", *MADE, *FAST, "--target-loss", "0.5", "--ratios", "0.2,0.4,0.6").out
+    assert text.splitlines()[0].startswith("layer")
+    assert "passes over the data" in text
+
+
+def test_an_evaluator_of_one_s_own(dysens, scoring):
+    words = ["sweep", *BARE, *FAST, "--ratios", "0.5", "--only", "convs.2.weight", "--json"]
+    by_function = dysens(*words, "-e", f"{scoring}:norm", "-o", "a.jsonl")
+    assert by_function.code == 0, by_function.err
+    assert "scored by norm\n" in dysens("show", "a.jsonl").out
+    by_class = dysens(*words, "-e", f"{scoring}:Norm", "--lower-is-better", "-o", "b.jsonl")
+    assert by_class.code == 0, by_class.err
+    assert "scored by norm of outputs" in dysens("show", "b.jsonl").out
+    assert json.loads(by_function.out)["baseline"] != json.loads(by_class.out)["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "said"),
+    [
+        (None, "nothing is named that scores"),
+        ("number", "has to return an Evaluator, not 3"),
+        ("two", "needs 2 arguments"),
+        ("nrom", 'did you mean "norm"?'),
+    ],
+)
+def test_evaluators_that_cannot_score(dysens, scoring, evaluator, said):
+    words = ["-e", f"{scoring}:{evaluator}"] if evaluator else []
+    done = dysens("sweep", *BARE, *words)
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+    assert not Path("sens.jsonl").exists()
+
+
+def test_an_error_in_the_user_s_code_is_named_with_its_place(dysens, scoring):
+    done = dysens("sweep", *BARE, *FAST, "-e", f"{scoring}:fails")
+    assert (done.code, done.out) == (1, "")
+    assert "error: ValueError: the data set is gone" in done.err
+    assert f"{scoring}.py, line" in done.err
+    assert "--debug" in done.err
+    assert "Traceback" not in done.err
+    assert "Traceback" in dysens("sweep", *BARE, *FAST, "-e", f"{scoring}:fails", "--debug").err
+
+
+def test_a_function_that_makes_no_model(dysens, scoring):
+    done = dysens("groups", f"{scoring}:no_model", "--input-shape", "1,3,6,6")
+    assert "has to return the model" in done.err
+
+
+def test_random_weights_are_not_swept(dysens, scoring):
+    done = dysens("sweep", "LeNet", "--input-shape", "1,1,28,28", "-e", f"{scoring}:norm")
+    assert done.code == 1
+    assert "random weights" in done.err

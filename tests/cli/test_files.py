@@ -100,6 +100,16 @@ def test_plots_that_cannot_be(dysens, journal, words, said):
     assert said in done.err
 
 
+def test_report(dysens, journal):
+    done = dysens("report", journal, "--title", "Two & more", "--language", "zh")
+    page = journal.with_suffix(".html")
+    assert (done.code, done.out.strip()) == (0, str(page))
+    text = page.read_text(encoding="utf-8")
+    assert "Two &amp; more" in text
+    assert "block.conv" in text
+    assert dysens("report", journal, "--language", "klingon").code == 1
+
+
 def test_ratios_within_a_loss(dysens, journal, tmp_path):
     assert yaml.safe_load(dysens("ratios", journal, "--loss", "0.2").out) == {
         "stem.0.weight": 0.375,
@@ -233,7 +243,7 @@ def test_a_contradiction_is_named(dysens, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\x80\x04cos\nsystem\n(Vecho\ntR.", b"{}\n"])
-@pytest.mark.parametrize("command", ["show", "plot", "ratios", "convert", "merge"])
+@pytest.mark.parametrize("command", ["show", "plot", "report", "ratios", "convert", "merge"])
 def test_files_that_hold_no_sensitivities(dysens, tmp_path, command, content):
     (tmp_path / "bad.jsonl").write_bytes(content)
     words = {"ratios": ["--loss", "1"], "convert": ["-o", "x.csv"], "merge": ["-o", "x.csv"]}

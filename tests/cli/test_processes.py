@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.conftest import TESTS, start
 
+from cli.conftest import TESTS, start
 from dysens import Sensitivities
 
 SLOW = [
@@ -54,10 +54,11 @@ def test_ctrl_c_says_how_to_go_on_and_that_works(tmp_path):
 def test_a_reader_that_has_seen_enough(tmp_path, journal):
     reading, writing = os.pipe()
     os.close(reading)
-    for words in (["show", journal], ["--help"], ["show", "--help"]):
+    # argparse itself passes over a closed pipe.
+    for words, code in ((["show", journal], 141), (["--help"], 141), (["show", "--help"], 0)):
         process = start(*words, cwd=tmp_path, stdout=writing)
         assert process.communicate(timeout=60)[1] == ""
-        assert process.returncode == 141
+        assert process.returncode == code
     os.close(writing)
 
 
@@ -79,6 +80,7 @@ sys.exit(main(sys.argv[1:]))
         (["ratios", "sens.jsonl", "--loss", "0.2"], 0),
         (["convert", "sens.jsonl", "-o", "sens.pickle"], 0),
         (["merge", "sens.jsonl", "sens.jsonl", "-o", "two.jsonl"], 0),
+        (["report", "sens.jsonl"], 0),
         (["groups", "resnet18"], 1),
         (["demo"], 1),
     ],

@@ -11,6 +11,7 @@ from dysens.cli.commands import (
     plot,
     prune,
     ratios,
+    report,
     search,
     show,
     sweep,
@@ -18,5 +19,5 @@ from dysens.cli.commands import (
 
 COMMANDS: dict[str, Command] = {
     module.COMMAND.name: module.COMMAND
-    for module in (groups, sweep, search, show, plot, ratios, prune, merge, convert, demo)
+    for module in (groups, sweep, search, show, plot, report, ratios, prune, merge, convert, demo)
 }

@@ -20,8 +20,12 @@ from dysens.interrupts import WATCH
 
 Value = TypeVar("Value")
 
-# Functional dropout is stood in for while a training forward is probed, or no two of them could be compared.
-DROPOUT_FUNCTIONS = ("dropout", "dropout2d", "dropout3d", "alpha_dropout")
+# Dropout passes everything on while forwards are compared, or no two of them would agree. Layers call these functions too.
+DROPOUT_FUNCTIONS = tuple(
+    name
+    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    if hasattr(nn.functional, name)  # not all are in Paddle 2.6
+)
 
 # The registries of a paddle.nn.Layer that are dictionaries: their contents must be remembered, not only the dictionary.
 _REGISTRIES = (

@@ -75,7 +75,7 @@ def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
         wiring = wire(model, views)
         tensors = tensors_by_path(model)
         suggested = candidates(wiring, tensors)
-        groups, reasons = _Settlement(model, wiring, tensors).settle(suggested.groups)
+        groups, reasons = _Settlement(model, wiring, tensors).settle(suggested.groups, suggested.doubts)
     return Analysis(groups, _of_others({**suggested.reasons, **reasons}, groups, tensors), wiring.roles)
 
 
@@ -96,12 +96,19 @@ class _Settlement:
         self._tensors = tensors
         self._order = {path: position for position, path in enumerate(tensors)}
 
-    def settle(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], dict[str, str]]:
+    def settle(
+        self, groups: list[ChannelGroup], doubts: Mapping[str, str]
+    ) -> tuple[list[ChannelGroup], dict[str, str]]:
         """The groups that work, in parameter order, and for the others why not, by path of their weights."""
-        wrong = self._trial(groups)
-        if wrong is None:
+        failing: dict[ChannelGroup, str] = {}
+        # Apart, because most groups are sure, and then one trial is enough for all of them.
+        sure = [group for group in groups if group.path not in doubts]
+        for some in (sure, [group for group in groups if group.path in doubts]):
+            wrong = self._trial(some)
+            if wrong is not None:
+                failing.update(self._failing(some, wrong))
+        if not failing and len(sure) == len(groups):
             return groups, {}
-        failing = self._failing(groups, wrong)
         settled = [group for group in groups if group not in failing]
         left = list(failing)
         for rearrange in (self._as_conv_groups, self._in_own_blocks, self._in_common_blocks):
@@ -110,7 +117,7 @@ class _Settlement:
         settled, clashing = self._compatible(settled)
         why = {**{group: failing[group] for group in left}, **clashing}
         reasons = {
-            path: f"cutting it does not work, however balanced: {reason}"
+            path: doubts.get(group.path, f"cutting it does not work, however balanced: {reason}")
             for group, reason in why.items()
             for path in group.filters
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,33 +22,42 @@ class Candidates:
     Attributes:
         groups: Candidate groups with free choice of units, in parameter order.
         reasons: Why a 4-D weight is in none, by its path.
+        doubts: Why a group may not work, by the path of its first weight.
     """
 
     groups: list[ChannelGroup]
     reasons: dict[str, str]
+    doubts: dict[str, str]
 
 
 def candidates(wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> Candidates:
     """Gather connected layers and split their channels into units."""
     label = wiring.components()
-    fixed = {int(label[node]): reason for node, reason in sorted(wiring.fixed.items(), reverse=True)}
+    fixed = _by_component(wiring.fixed, label)
+    doubted = _by_component(wiring.doubts, label)
     filters = {port: pieces for port in wiring.ports if (pieces := _filters(port, tensors))}
     # A scale of shape [1, C, 1, 1] behind a concat must not tie its sources together: it makes no channels.
     makers = [port for port in wiring.ports if port.side == "out" or port in filters]
     order = {path: position for position, path in enumerate(tensors)}
     groups: list[ChannelGroup] = []
+    named: set[str] = set()
     reasons: dict[str, str] = {}
+    doubts: dict[str, str] = {}
     for cluster in _clusters(makers, {port: label[wiring.nodes(port)] for port in makers}):
         scored = [(port, piece) for port in cluster for piece in filters.get(port, ())]
-        scored.sort(key=lambda pair: order[pair[1].tensor])
+        # A layer's weight names the group rather than a bare parameter along its channels.
+        scored.sort(key=lambda pair: (pair[0].side == "own", order[pair[1].tensor]))
         if not scored:
             continue
         own = np.unique(np.concatenate([label[wiring.nodes(port)] for port, _ in scored]))
         free = np.array([component for component in own if int(component) not in fixed], dtype=int)
-        group = _group(wiring, label, free, scored, tensors) if len(free) else None
-        reason = _why_not(group) if group is not None else None
+        group = _group(wiring, label, free, scored, tensors, named) if len(free) else None
+        reason = _why_not(group, named) if group is not None else None
         if group is not None and reason is None:
             groups.append(group)
+            named.add(group.name)
+            doubt = next((doubted[int(node)] for node in free if int(node) in doubted), None)
+            doubts.update({group.path: doubt} if doubt is not None else {})
         for port, piece in scored:
             if group is None or port not in group.units:
                 why = next(fixed[int(node)] for node in label[wiring.nodes(port)])
@@ -56,7 +65,13 @@ def candidates(wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> Candidat
             elif reason is not None:
                 reasons[piece.tensor] = wiring.reasons.get(port.layer, reason)
     groups.sort(key=lambda group: order[group.path])
-    return Candidates(groups, {**_not_makers(wiring, label, fixed, tensors), **reasons})
+    not_makers = _not_makers(wiring, label, {**doubted, **fixed}, tensors)
+    return Candidates(groups, {**not_makers, **reasons}, doubts)
+
+
+def _by_component(of_nodes: Mapping[int, str], label: np.ndarray) -> dict[int, str]:
+    """What is said of nodes, for the channels that they are; the first node counts."""
+    return {int(label[node]): said for node, said in sorted(of_nodes.items(), reverse=True)}
 
 
 def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable[list[Port]]:
@@ -98,12 +113,15 @@ def _group(
     free: np.ndarray,
     scored: list[tuple[Port, Slice]],
     tensors: Mapping[str, paddle.Tensor],
+    named: Collection[str],
 ) -> ChannelGroup:
     unit_of = np.full(len(label), -1)
     unit_of[free] = np.arange(len(free))
     units = {port: unit_of[label[wiring.nodes(port)]] for port in wiring.ports}
     units = {port: unit for port, unit in units.items() if (unit >= 0).any()}
     scored = [pair for pair in scored if pair[0] in units]
+    # A tied weight may make channels along both its axes; only one of the two groups can have its name.
+    scored.sort(key=lambda pair: tensors[pair[1].tensor].name in named)
     return ChannelGroup(
         name=tensors[scored[0][1].tensor].name,
         path=scored[0][1].tensor,
@@ -127,7 +145,9 @@ def members_of(ports: Iterable[Port], tensors: Mapping[str, paddle.Tensor]) -> t
     return tuple(sorted(pairs, key=lambda pair: (pairs[pair], pair[1])))
 
 
-def _why_not(group: ChannelGroup) -> str | None:
+def _why_not(group: ChannelGroup, named: Collection[str]) -> str | None:
+    if group.name in named:
+        return f"layer '{group.scored[0][0].layer}' and others share a weight but use it differently"
     if not any(port.side == "in" for port in group.units):
         return f"nothing that dysens can see depends on the channels of layer '{group.scored[0][0].layer}'"
     if group.size == 1:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import paddle
 
+from dysens.groups.origins import Bits, Reach
 from dysens.groups.probe import Movement, Probe
 from dysens.groups.roles import Port, Role, Slice
-from dysens.groups.tracer import Reach, meets, origins_by_bits
+from dysens.groups.tracer import meets
 from dysens.groups.wiring import Wiring
 
 
@@ -42,7 +43,7 @@ def follow_own_parameters(
         # What reaches the output stays as it is, and so does the parameter.
         if _concerns(movement, [tensor], movable) and not movement.outputs:
             for axis in [a for a, side in enumerate(tensor.shape) if side > 1]:
-                _follow_axis(probe, wiring, name, tensor, axis)
+                _follow_axis(probe, wiring, name, tensor, axis, movement.positions)
 
 
 def _moved_by(probe: Probe, tensors: Iterable[paddle.Tensor]) -> Movement:
@@ -56,17 +57,20 @@ def _concerns(movement: Movement, tensors: Iterable[paddle.Tensor], movable: Seq
     return makes_channels or any(meets(reach, movement.positions) for reach in movable)
 
 
-def _follow_axis(probe: Probe, wiring: Wiring, name: str, tensor: paddle.Tensor, axis: int) -> None:
+def _follow_axis(
+    probe: Probe, wiring: Wiring, name: str, tensor: paddle.Tensor, axis: int, moved: Reach
+) -> None:
     size = int(tensor.shape[axis])
 
-    def half(bit: int, with_bit: bool) -> Movement:
-        chosen = (np.arange(size) >> bit & 1) == with_bit
+    def move(chosen: np.ndarray) -> Movement:
         return probe.perturb({}, own=[(tensor, probe.other_values(tensor, axis, chosen))])
 
     port = Port(name, "own", size, (Slice(name, axis),))
-    for path, index in origins_by_bits(size, half, wiring.roles).items():
-        at = np.flatnonzero((index >= 0) & (index < size))
-        entry = wiring.roles[path].entry
-        if len(at) and entry is not None:
-            wiring.add(port)
-            wiring.join(wiring.nodes(port, index[at]), wiring.nodes(entry, at))
+    reach = {path: positions for path, positions in moved.items() if wiring.roles[path].entry is not None}
+    for origin in Bits(size, move).origins(reach) or ():
+        for path, index in origin.items():
+            entry = wiring.roles[path].entry
+            at = np.flatnonzero(index >= 0)
+            if len(at) and entry is not None:
+                wiring.add(port)
+                wiring.join(wiring.nodes(port, index[at]), wiring.nodes(entry, at))

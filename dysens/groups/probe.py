@@ -8,9 +8,11 @@ operators lie between.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,18 +20,23 @@ import numpy as np
 import paddle
 from paddle import nn
 
+from dysens.eager import without_dropout
 from dysens.errors import ForwardError
 from dysens.groups.roles import Role
 from dysens.inputs import View, leaves, map_leaves
-from dysens.live import DROPOUT_FUNCTIONS, TensorState, swap_storage
+from dysens.live import TensorState, isolate, swap_storage
+
+log = logging.getLogger("dysens.groups.probe")
 
 # Positive, so that no ReLU hides a channel, and small, so that sums of many stay below where ReLU6 and hard sigmoid go flat.
 _RANGE = (0.05, 0.45)
 # Near one: scales that follow each other must not shrink what moves to nothing, nor offsets pile up.
 _OWN_RANGE = (0.4, 0.9)
-_DROPOUTS = (nn.Dropout, nn.Dropout2D, nn.Dropout3D, nn.AlphaDropout)
 
 Call = tuple[str, int]  # a layer's path, and the how-manieth call of it in one forward
+Visited = tuple[
+    list[int], Any, Role
+]  # the shape of what a layer got, what it said if it is a mixer, and its role
 
 
 @dataclass
@@ -87,10 +94,29 @@ class Probe:
         self._outputs: list[Any] = []
         self.calls: Counter[str] = Counter()
         self._record()
+        self._real = self._watch()
 
     def start(self) -> None:
         """Run the undisturbed probe, with the weights that all others will see (`use_plain_values`)."""
-        self._outputs = self._run(self._answer, self._keep)
+        self._outputs = self._run(self._first_answer, self._keep)
+        self.calls = Counter(path for path, _ in self._entries)
+
+    def real_way(self) -> Probe | None:
+        """Where the undisturbed probe runs other layers than a real forward does: a probe around the values of that one.
+
+        A forward that chooses its way by values takes one with random answers, and maybe another with real ones; both count.
+        """
+        if Counter(path for path, _ in self._real) == self.calls:
+            return None
+        log.info("the %s chooses its way by values: its real way is probed as well", self.view.name)
+        other = copy(self)
+        other._entries, other._tensors, other._further = {}, {}, {}
+        other._stand_ins = {
+            call: _StandIn(shape, answer, _first_numbers(answer) + self._draw(_first_numbers(answer).shape))
+            for call, (shape, answer, role) in self._real.items()
+            if role.kind == "mixer"
+        }
+        return other
 
     # The questions that can be asked
 
@@ -175,16 +201,35 @@ class Probe:
         """
 
         def real(visit: Visit) -> Any:
-            drawn = map_leaves(self._draw_like, visit.real())
-            first = next(t for t in leaves(drawn) if isinstance(t, paddle.Tensor))
-            known = _StandIn(list(visit.entry.shape), drawn, self._draw(first.shape))
-            self._stand_ins[visit.call] = known
-            return known.answer()
+            return self._learn(visit).answer()
 
         def count(visit: Visit) -> None:
             self.calls[visit.call[0]] += 1
 
         self._run(real, count)
+
+    def _learn(self, visit: Visit) -> _StandIn:
+        """Keep what a layer is to say at this call: something of the shape that it would return."""
+        drawn = map_leaves(self._draw_like, visit.real())
+        first = next(t for t in leaves(drawn) if isinstance(t, paddle.Tensor))
+        known = _StandIn(list(visit.entry.shape), drawn, self._draw(first.shape))
+        self._stand_ins[visit.call] = known
+        return known
+
+    def _watch(self) -> dict[Call, Visited]:
+        """One real forward in which nothing is changed: which layers run, what they get and what they say."""
+        seen: dict[Call, Visited] = {}
+
+        def real(visit: Visit) -> Any:
+            answer = visit.real()
+            kept = answer if visit.role.kind == "mixer" else None
+            seen[visit.call] = (list(visit.entry.shape), kept, visit.role)
+            return answer
+
+        if self.view.training:
+            isolate(self._model, only_statistics=True)
+        self._run(real, lambda visit: None, norms_pass=False)
+        return seen
 
     def _draw(self, shape: Any) -> np.ndarray:
         return self._random.uniform(*_RANGE, list(shape)).astype("float32")
@@ -234,6 +279,12 @@ class Probe:
         self._tensors[visit.call] = visit.entry
         self._further[visit.call] = visit.further
 
+    def _first_answer(self, visit: Visit) -> Any:
+        """The same, and what a layer says that did not run in the recording is kept for all later probes."""
+        if visit.call not in self._stand_ins:
+            self._learn(visit)
+        return self._answer(visit)
+
     def _answer(self, visit: Visit) -> Any:
         """What the mixer always says; at a call that differs from the recording, something of the shape it would have."""
         known = self._stand_ins.get(visit.call)
@@ -262,8 +313,12 @@ class Probe:
         answer: Callable[[Visit], Any],
         observe: Callable[[Visit], None],
         arguments: tuple[Any, ...] | None = None,
+        norms_pass: bool = True,
     ) -> list[Any]:
-        """One forward in which mixers give ``answer``; ``observe`` sees what reaches every layer with a role."""
+        """One forward in which mixers give ``answer``; ``observe`` sees what reaches every layer with a role.
+
+        Norms pass everything on and depthwise convolutions spread it, unless they are to give ``answer`` as well.
+        """
         count: Counter[str] = Counter()
         last = ""
 
@@ -279,6 +334,8 @@ class Probe:
                 visit = Visit(call, role, tensors[0], further, lambda: original(*given, **named))
                 count[role.path] += 1
                 observe(visit)
+                if not norms_pass:
+                    return answer(visit)
                 if role.is_norm:
                     return visit.entry
                 return answer(visit) if role.kind == "mixer" else _spread(visit, answer(visit))
@@ -291,9 +348,7 @@ class Probe:
         forwards: dict[nn.Layer, Callable[..., Any]] = {
             r.layer: stand_in_for(r) for r in self._roles.values()
         }
-        dropouts = (layer for layer in self._model.sublayers() if isinstance(layer, _DROPOUTS))
-        forwards.update({layer: (lambda x: x) for layer in dropouts})
-        with paddle.no_grad(), _patched(forwards), _no_functional_dropout():
+        with paddle.no_grad(), _patched(forwards), without_dropout():
             try:
                 outputs = self._model(*(arguments if arguments is not None else self.view.arguments))
             except Exception as error:
@@ -338,19 +393,6 @@ def _patched(forwards: Mapping[nn.Layer, Callable[..., Any]]) -> Iterator[None]:
 
 
 @contextmanager
-def _no_functional_dropout() -> Iterator[None]:
-    """Functional dropout passes everything on, or no two training forwards could be compared."""
-    before = {name: getattr(nn.functional, name) for name in DROPOUT_FUNCTIONS}
-    try:
-        for name in before:
-            setattr(nn.functional, name, lambda x, *_, **__: x)
-        yield
-    finally:
-        for name, function in before.items():
-            setattr(nn.functional, name, function)
-
-
-@contextmanager
 def _holding(values: Iterable[tuple[paddle.Tensor, paddle.Tensor]]) -> Iterator[None]:
     """For a while, let tensors hold other values."""
     pairs = list(values)
@@ -383,6 +425,10 @@ def _numbers(tensor: paddle.Tensor) -> np.ndarray:
     if tensor.dtype in (paddle.bfloat16, paddle.float16):
         tensor = tensor.astype("float32")
     return tensor.numpy()
+
+
+def _first_numbers(tree: Any) -> np.ndarray:
+    return next(_numbers(leaf) for leaf in leaves(tree) if isinstance(leaf, paddle.Tensor))
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

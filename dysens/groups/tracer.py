@@ -1,25 +1,20 @@
 """Where the channels of mixers arrive: from probes of one view to joins in the wiring.
 
-Reach is told apart source by source; then two probes per bit of the channel's index, shared by all sources, say for every
-entry position which channel it comes from: where only the probe with the bit set moves a position, its channel has that bit.
-Positions at which both move need a closer look at each of their sources. If even one source alone moves a position from two
-channels, something on the way mixes channels, and that source cannot be cut.
+Reach is told apart source by source; which channel arrives where is asked of all sources at once (see `origins`). Positions
+at which different channels meet need a closer look at each of their sources. Channels of one source that meet at a position
+go together; if all of them meet, something on the way mixes channels, and that source cannot be cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
+from dysens.groups.origins import Bits, Origin, Reach
 from dysens.groups.probe import Movement, Probe
 from dysens.groups.roles import Role
 from dysens.groups.wiring import Wiring
-
-Reach = dict[str, np.ndarray]  # layer path: which of its entry channels are reached
-Origin = dict[
-    str, np.ndarray
-]  # layer path: the source channel that arrives at each entry channel; negative for none
 
 
 class Tracer:
@@ -38,7 +33,7 @@ class Tracer:
             for port in (role.entry, role.exit):
                 if port is not None:
                     wiring.add(port)
-        self._fix_what_cannot_move()
+        self._doubt_what_cannot_move()
         filters = [role for role in self._roles.values() if _has_filters(role)]
         self._follow(filters)
         self._follow(self._partners([role for role in filters if role.path not in wiring.reasons]))
@@ -51,10 +46,11 @@ class Tracer:
         """Find where the channels of these mixers arrive, and join them with what they arrive at."""
         for role in sources:
             self._find_reach(role)
-        for path, origin in self._origins([role.path for role in sources]).items():
-            self._join(self._roles[path], origin)
+        for path, origins in self._origins([role.path for role in sources]).items():
+            for origin in origins:
+                self._join(self._roles[path], origin)
 
-    def _fix_what_cannot_move(self) -> None:
+    def _doubt_what_cannot_move(self) -> None:
         for movement, reason in (
             (self._probe.perturb_inputs(), "it is joined with the network's own input at layer '{}'"),
             (self._probe.perturb_fixed(), "it is joined with the output of a recurrent layer at layer '{}'"),
@@ -62,7 +58,7 @@ class Tracer:
             for path, moved in movement.positions.items():
                 entry = self._roles[path].entry
                 if entry is not None:
-                    self._wiring.fix(self._wiring.nodes(entry, np.flatnonzero(moved)), reason.format(path))
+                    self._wiring.doubt(self._wiring.nodes(entry, np.flatnonzero(moved)), reason.format(path))
 
     def _find_reach(self, role: Role) -> None:
         assert role.exit is not None
@@ -81,8 +77,13 @@ class Tracer:
         if movement.arguments:
             return f"it feeds a further argument of layer '{min(movement.arguments)}', which is not along channels"
         if movement.flow:
-            return f"the {self._probe.view.name} takes another way when the values of layer '{path}' change"
+            return self._turns_away(path)
+        if _exit_size(self._roles[path]) == 1:
+            return f"layer '{path}' has only one channel that could be removed"
         return None
+
+    def _turns_away(self, path: str) -> str:
+        return f"the {self._probe.view.name} takes another way when the values of layer '{path}' change"
 
     def _partners(self, filters: list[Role]) -> list[Role]:
         """Mixers without 4-D weights whose channels meet those of one that has them (the linear layers of an SE block)."""
@@ -108,46 +109,38 @@ class Tracer:
 
     # Which channel it is
 
-    def _origins(self, sources: list[str]) -> dict[str, Origin]:
-        """For each of the sources that may be cut, the channel that arrives at each position that it reaches."""
+    def _origins(self, sources: list[str]) -> dict[str, list[Origin]]:
+        """For each of the sources that may be cut, the channels that arrive at the positions that it reaches."""
         movable = [path for path in sources if path not in self._wiring.reasons and self._reach[path]]
-        shared = self._decode(movable)
-        unclear = [path for path in movable if self._is_unclear(path, shared)]
-        origins = {path: self._masked(path, shared) for path in movable if path not in unclear}
-        for path in unclear:
-            alone = self._decode([path])
-            mixed = self._first_unclear(path, alone)
-            if mixed is None:
-                origins[path] = self._masked(path, alone)
+        shared = self._bits(movable)
+        origins: dict[str, list[Origin]] = {}
+        for path in movable:
+            reach = self._reach[path]
+            if shared.unclear(reach, _exit_size(self._roles[path])) is None:
+                origins[path] = [shared.single(reach)]
+                continue
+            alone = self._bits([path])
+            found = alone.origins(reach)
+            if found is not None:
+                origins[path] = found
+            elif alone.flow:
+                self._wiring.reasons[path] = self._turns_away(path)
             else:
+                mixed = alone.unclear(reach)
                 self._wiring.reasons[path] = (
                     f"its channels are mixed with each other before they reach layer '{mixed}'"
                 )
         return origins
 
-    def _decode(self, sources: list[str]) -> Origin:
-        """The common channel index of the sources at every position; -2 where no single index explains what moves."""
+    def _bits(self, sources: list[str]) -> Bits:
+        """Ask which channels arrive where, of several sources at once: the same channels of all of them move."""
         sizes = {path: _exit_size(self._roles[path]) for path in sources}
 
-        def half(bit: int, with_bit: bool) -> Movement:
-            masks = {path: (np.arange(size) >> bit & 1) == with_bit for path, size in sizes.items()}
+        def move(chosen: np.ndarray) -> Movement:
+            masks = {path: chosen[:size] for path, size in sizes.items()}
             return self._probe.perturb({path: mask for path, mask in masks.items() if mask.any()})
 
-        return origins_by_bits(max(sizes.values(), default=1), half, self._roles)
-
-    def _is_unclear(self, path: str, origin: Origin) -> bool:
-        return self._first_unclear(path, origin) is not None
-
-    def _first_unclear(self, path: str, origin: Origin) -> str | None:
-        size = _exit_size(self._roles[path])
-        for layer, reached in self._reach[path].items():
-            arriving = origin[layer][reached] if layer in origin else np.array([-2])
-            if ((arriving < 0) | (arriving >= size)).any():
-                return layer
-        return None
-
-    def _masked(self, path: str, origin: Origin) -> Origin:
-        return {layer: np.where(reached, origin[layer], -1) for layer, reached in self._reach[path].items()}
+        return Bits(max(sizes.values(), default=1), move)
 
     def _join(self, source: Role, origin: Origin) -> None:
         assert source.exit is not None
@@ -158,7 +151,7 @@ class Tracer:
             self._wiring.join(self._wiring.nodes(source.exit, channels[at]), self._wiring.nodes(entry, at))
 
     def _fix_reached(self, path: str) -> None:
-        """Wherever a source that cannot be cut arrives, nobody else's channel can go either."""
+        """Wherever a source that cannot be cut arrives, it may be that nobody else's channel can go either."""
         role, reason = self._roles[path], self._wiring.reasons[path]
         assert role.exit is not None
         self._wiring.fix(self._wiring.nodes(role.exit), reason)
@@ -166,36 +159,12 @@ class Tracer:
             entry = self._roles[layer].entry
             assert entry is not None
             met = f"its channels meet those of layer '{path}', which cannot be cut: {reason}"
-            self._wiring.fix(self._wiring.nodes(entry, np.flatnonzero(reached)), met)
+            self._wiring.doubt(self._wiring.nodes(entry, np.flatnonzero(reached)), met)
 
 
 def meets(reach: Reach, moved: Mapping[str, np.ndarray]) -> bool:
     """Whether both arrive at some position together."""
     return any((positions & moved[path]).any() for path, positions in reach.items() if path in moved)
-
-
-def origins_by_bits(size: int, half: Callable[[int, bool], Movement], roles: Mapping[str, Role]) -> Origin:
-    """Which of ``size`` indices arrives at every position; -2 where no single one explains what moves.
-
-    Args:
-        size: How many indices there are.
-        half: Moves all indices that have a bit, or all that have not.
-        roles: The layers that are watched.
-    """
-    index: Origin = {}
-    clear: dict[str, np.ndarray] = {}
-    for bit in range(max(1, (size - 1).bit_length())):
-        ones, zeros = half(bit, True).positions, half(bit, False).positions
-        for path in {*ones, *zeros, *index}:
-            entry = roles[path].entry
-            if entry is None:
-                continue
-            nothing = np.zeros(entry.size, bool)
-            one, zero = ones.get(path, nothing), zeros.get(path, nothing)
-            # A layer that nothing reached so far was not moved by the earlier bits either: nothing is clear there.
-            clear[path] = clear.get(path, ~nothing if bit == 0 else nothing) & (one != zero)
-            index[path] = index.get(path, np.zeros(entry.size, int)) | (one.astype(int) << bit)
-    return {path: np.where(clear[path], index[path], -2) for path in index}
 
 
 def _exit_size(role: Role) -> int:

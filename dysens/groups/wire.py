@@ -19,18 +19,28 @@ def wire(model: nn.Layer, views: Iterable[View]) -> Wiring:
     """Probe every view of the model and put together what they show. Runs inside `dysens.live.preserved`."""
     roles = roles_of(model)
     tensors = tensors_by_path(model)
-    wiring = Wiring(roles, probes=[Probe(model, view, roles) for view in views])
-    wiring.called.update(*(probe.calls for probe in wiring.probes))
+    probes = [Probe(model, view, roles) for view in views]
+    wiring = Wiring(roles)
+    wiring.called.update(*(probe.calls for probe in probes))
     # A layer that never runs may still lend its weights to a function: those are then nobody's.
     running = [role for path, role in roles.items() if path in wiring.called]
     own = own_parameters(tensors, running)
     use_plain_values(own.values())
-    for probe in wiring.probes:
-        probe.start()
-        movable = Tracer(probe, wiring).trace()
-        follow_own_parameters(probe, wiring, own, movable)
+    for probe in probes:
+        _follow(probe, wiring, own)
+        another = probe.real_way()
+        if another is not None:
+            _follow(another, wiring, own)
     _join_tied(wiring, tensors)
     return wiring
+
+
+def _follow(probe: Probe, wiring: Wiring, own: Mapping[str, paddle.Tensor]) -> None:
+    probe.start()
+    wiring.probes.append(probe)
+    wiring.called.update(probe.calls)
+    movable = Tracer(probe, wiring).trace()
+    follow_own_parameters(probe, wiring, own, movable)
 
 
 def _join_tied(wiring: Wiring, tensors: Mapping[str, paddle.Tensor]) -> None:

@@ -21,6 +21,7 @@ class Wiring:
         ports: Every port, in order; node ``first[port] + i`` is channel i of a port.
         joins: Pairs of nodes that are one and the same channel.
         fixed: Why a node cannot be removed.
+        doubts: What may keep a node from being removed; a trial has to tell.
         reasons: Why a whole source cannot be cut, by layer path.
         probes: One per view, for trying a cut.
     """
@@ -31,6 +32,7 @@ class Wiring:
     first: dict[Port, int] = field(default_factory=dict)
     joins: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     fixed: dict[int, str] = field(default_factory=dict)
+    doubts: dict[int, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     probes: list[Probe] = field(default_factory=list)
 
@@ -54,6 +56,13 @@ class Wiring:
         """Say that nodes must stay."""
         for node in nodes:
             self.fixed.setdefault(int(node), reason)
+
+    def doubt(self, nodes: Iterable[int], reason: str) -> None:
+        """Say that something which cannot be cut arrives at nodes: added channel by channel, it keeps them; spread over all
+        of them, as the map of a spatial attention is, it does not.
+        """
+        for node in nodes:
+            self.doubts.setdefault(int(node), reason)
 
     def components(self) -> np.ndarray:
         """For every node, the smallest node that is the same channel."""

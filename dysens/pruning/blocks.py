@@ -83,7 +83,9 @@ def _agreed(remembered: object, before: Mapping[str, int], changes: Widths) -> i
 
 
 def _inside(roles: Mapping[str, Role], block: str) -> Iterable[Role]:
-    return (role for path, role in roles.items() if not block or path.startswith(f"{block}."))
+    """The layers that make or take in channels; norms follow them, and count only where there is nothing else."""
+    found = [role for path, role in roles.items() if not block or path.startswith(f"{block}.")]
+    return [role for role in found if not role.is_norm] or found
 
 
 def _entry_widths(roles: Mapping[str, Role], block: str) -> dict[str, int]:

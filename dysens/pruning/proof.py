@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.eager import eagerly
+from dysens.eager import eagerly, without_dropout
 from dysens.errors import ForwardError
 from dysens.groups.group import ChannelGroup, Removal, merge_removals
 from dysens.groups.probe import Probe, in_a_sentence
@@ -152,7 +152,7 @@ def outputs(model: paddle.nn.Layer, view: View) -> list[np.ndarray]:
         isolate(model, only_statistics=True)
     paddle.seed(0)
     try:
-        with paddle.no_grad():
+        with paddle.no_grad(), without_dropout():
             returned = model(*view.arguments)
     except Exception as error:
         raise ForwardError(f"the {view.name} fails with {in_a_sentence(error)}") from error

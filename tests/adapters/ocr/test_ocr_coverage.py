@@ -1,0 +1,66 @@
+"""What can be cut from PaddleOCR's networks: branches of training go with the rest, and blocks still fuse after the cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from networks import randomize
+
+from dysens import DygraphSensitivity
+from dysens.adapters.ocr import OcrTask
+from dysens.adapters.ocr.weights import reparameterize
+
+SMALL = ("Train.loader.batch_size_per_card=2", "Global.d2s_train_image_shape=[3, 48, 80]")
+SMALL_DET = ("Train.dataset.transforms.2.EastRandomCropData.size=[96,64]",)
+
+
+def random_ratios(ds: DygraphSensitivity) -> dict[str, float]:
+    random = np.random.default_rng(0)
+    return {group.name: random.uniform(0.1, 0.6) for group in ds.groups}
+
+
+@pytest.mark.parametrize(
+    ("name", "branch"), [("ch_PP-OCRv3_rec", "head.sar_head."), ("ch_PP-OCRv4_rec", "head.before_gtc.")]
+)
+def test_the_backbone_is_pruned_together_with_the_branch_of_training(config, name, branch):
+    """MultiHead's second branch takes in what the backbone gives, and runs in training only."""
+    task = OcrTask(config(name, *SMALL))
+    model = task.model
+    model.train()
+    ds = DygraphSensitivity(model, task.example_inputs, criterion="l1", train_inputs=task.train_inputs)
+    print(ds.groups, ds.unprunable)
+    both = [
+        group
+        for group in ds.groups
+        if any(layer.startswith("backbone.") for layer in group.layers)
+        and any(layer.startswith(branch) for layer in group.layers)
+    ]
+    assert len(both) == 1
+    ds.prune_vars(random_ratios(ds))
+    images, labels = task.train_inputs
+    loss = task.loss()(model(images, labels), [images, *labels])["loss"]
+    loss.backward()
+    assert np.isfinite(float(loss))
+    cut = {name for name, _ in both[0].members}
+    shrunk = [p for p in model.parameters() if p.name in cut and not p.stop_gradient]
+    assert len(shrunk) > 4
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in shrunk)
+
+
+def test_pp_lcnet_v3_fuses_after_the_cut(config):
+    """Every block of the unfused backbone has several branches; cut, they still add up to one convolution."""
+    task = OcrTask(config("ch_PP-OCRv4_det", "Global.pretrained_model=null", *SMALL_DET))
+    model = task.model
+    randomize(model)
+    ds = DygraphSensitivity(model, task.example_inputs, criterion="l1")
+    ds.prune_vars(random_ratios(ds))
+    before = answer(task)
+    assert reparameterize(model) > 10
+    np.testing.assert_allclose(answer(task), before, rtol=1e-3, atol=1e-5)
+
+
+def answer(task: OcrTask) -> np.ndarray:
+    task.model.eval()
+    with paddle.no_grad():
+        return task.model(*task.example_inputs)["maps"].numpy()

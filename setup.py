@@ -71,6 +71,7 @@ setup(
             "pytest",
             "pytest-timeout",
             "hypothesis",
+            "selenium",  # drives the Chromium that the report is tested in
             "ruff",
             "mypy",
             "types-PyYAML",

@@ -278,6 +278,16 @@ class DygraphSensitivity:
         """The same for a share of the parameters."""
         return self._ratios_for("parameters", sens, target, align)
 
+    def costs(self) -> Costs:
+        """What the model costs at any ratios of its groups, as plain data; a journal holds it too."""
+        if self._cuts.removed:
+            raise InputError(
+                "the model is cut, and costs are told of the whole one: call restore() first, or make a new "
+                "DygraphSensitivity of the cut model."
+            )
+        cost = cost_of(self._model, self._views[0])
+        return describe_costs(cost, self._roles, self._groups, self._choice(), tensors_by_path(self._model))
+
     def prune_vars(self, ratios: Mapping[str, float], axis: int | Iterable[int] = 0) -> PruneOutcome:
         """Cut the model in place, with gradients, optimizer state and layer attributes.
 
@@ -340,13 +350,8 @@ class DygraphSensitivity:
             baseline,
             scorer.higher_is_better,
             {group.name: group.path for group in groups},
-            self._costs(),
+            self.costs(),
         )
-
-    def _costs(self) -> Costs:
-        """What the model, which has to be whole, costs at any ratios of its groups."""
-        cost = cost_of(self._model, self._views[0])
-        return describe_costs(cost, self._roles, self._groups, self._choice(), tensors_by_path(self._model))
 
     def _whole_groups(self, target_vars: Names | None, skip_vars: Names) -> list[ChannelGroup]:
         if self._cuts.removed:
@@ -428,7 +433,7 @@ class DygraphSensitivity:
                 "these sensitivities know none of this model's groups; were they measured on another model?"
             )
         curves = {group.name: named[group.name] for group in groups}
-        choose, costs = (ratios_by_flops if what == "FLOPs" else ratios_by_params), self._costs()
+        choose, costs = (ratios_by_flops if what == "FLOPs" else ratios_by_params), self.costs()
         aim = target
         for _ in range(_BUDGET_TRIES):
             ratios = choose(curves, costs, aim, align)

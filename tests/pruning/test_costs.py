@@ -30,7 +30,7 @@ COMMON = (*PLAIN, "grouped", "depthwise", "split", "shuffle", "transposed")
 def small(name: str) -> tuple[paddle.nn.Layer, DygraphSensitivity, Costs]:
     model = made(getattr(networks, name))
     ds = DygraphSensitivity(model, SHAPE)
-    return model, ds, ds._costs()
+    return model, ds, ds.costs()
 
 
 def check(model: paddle.nn.Layer, ds: DygraphSensitivity, costs: Costs, ratios: list[float]) -> None:
@@ -75,7 +75,7 @@ def test_random_networks_cost_what_the_cut_has(spec, ratios: list[float]) -> Non
     model = RandomNet(spec)
     model.eval()
     ds = DygraphSensitivity(model, [1, 3, 8, 8], criterion="l1")
-    costs = ds._costs()
+    costs = ds.costs()
     check(model, ds, costs, ratios)
     assert Costs.from_json(json.loads(json.dumps(costs.to_json()))) == costs
 
@@ -124,7 +124,7 @@ def test_a_tied_weight_is_one_weight() -> None:
             return self.last(self.again(self.middle(self.first(x))))
 
     model = Tied()
-    costs = DygraphSensitivity(model, SHAPE)._costs()
+    costs = DygraphSensitivity(model, SHAPE).costs()
     tensors = {id(tensor): tensor for tensor in tensors_by_path(model).values()}
     assert costs.whole_params == sum(int(np.prod(tensor.shape)) for tensor in tensors.values())
 

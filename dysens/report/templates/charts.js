@@ -97,49 +97,63 @@ class Panel {
   }
 }
 
-const CHART = {width: 640, height: 220, left: 46, right: 12, top: 12, bottom: 34};
+const CHART = {height: 220, left: 44, right: 22, top: 12, bottom: 38, largestLoss: 1};
+
+// Round numbers from 0 to the top, some four of them.
+function ticks(top) {
+  const rough = top / 4, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((each) => each * power >= rough * 0.999) * power;
+  return Array.from({length: Math.floor(top / step + 1e-9) + 1}, (_, index) => index * step);
+}
 
 // Predicted loss against the share of FLOPs removed, with a dot at the choice.
 class BudgetChart {
   constructor(points) {
-    this.points = points.filter(([, loss]) => Number.isFinite(loss));
+    // A loss of 1 means that all is lost; how much more than all would flatten the part that matters.
+    const sensible = points.filter(([, loss]) => loss <= CHART.largestLoss);
+    this.points = sensible.length > 2 ? sensible : points.filter(([, loss]) => Number.isFinite(loss));
     this.right = Math.max(...this.points.map(([removed]) => removed), 0.01);
     this.top = Math.max(...this.points.map(([, loss]) => loss), 0.01);
-    this.dot = svg("circle", {class: "choice", r: 5});
-    this.axis = svg("text", {x: (CHART.left + CHART.width) / 2, y: CHART.height - 4, "text-anchor": "middle"});
-    this.element = svg("svg", {viewBox: `0 0 ${CHART.width} ${CHART.height}`, role: "img"}, [
-      ...this.grid(),
-      svg("polyline", {class: "curve", points: this.points.map((point) => this.at(point).join(",")).join(" ")}),
-      this.dot,
-      this.axis,
-    ]);
+    this.element = svg("svg", {role: "img"});
   }
 
   at([removed, loss]) {
-    const width = CHART.width - CHART.left - CHART.right, height = CHART.height - CHART.top - CHART.bottom;
+    const width = this.width - CHART.left - CHART.right, height = CHART.height - CHART.top - CHART.bottom;
     return [CHART.left + width * removed / this.right, CHART.top + height * (1 - loss / this.top)];
+  }
+
+  // As wide as there is room, so that letters keep their size.
+  draw(width) {
+    this.width = width;
+    this.dot = svg("circle", {class: "choice", r: 5});
+    this.axis = svg("text", {x: (CHART.left + width - CHART.right) / 2, y: CHART.height - 4, "text-anchor": "middle"});
+    const line = this.points.map((point) => this.at(point).map((each) => each.toFixed(1)).join(",")).join(" ");
+    this.element.setAttribute("viewBox", `0 0 ${width} ${CHART.height}`);
+    this.element.replaceChildren(...this.grid(), svg("polyline", {class: "curve", points: line}), this.dot, this.axis);
   }
 
   grid() {
     const parts = [];
-    for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-      const [x, y] = this.at([share * this.right, share * this.top]);
-      parts.push(svg("line", {class: "axis", x1: CHART.left, x2: CHART.width - CHART.right, y1: y, y2: y}));
-      parts.push(svg("text", {x: CHART.left - 6, y: y + 4, "text-anchor": "end"}, [shortNumber(share * this.top)]));
-      const percent = `${shortNumber(100 * share * this.right)} %`;
-      parts.push(svg("text", {x, y: CHART.height - CHART.bottom + 16, "text-anchor": "middle"}, [percent]));
+    for (const loss of ticks(this.top)) {
+      const [, y] = this.at([0, loss]);
+      parts.push(svg("line", {class: "axis", x1: CHART.left, x2: this.width - CHART.right, y1: y, y2: y}));
+      parts.push(svg("text", {x: CHART.left - 6, y: y + 4, "text-anchor": "end"}, [shortNumber(loss)]));
+    }
+    for (const removed of ticks(this.right)) {
+      const [x] = this.at([removed, 0]), y = CHART.height - CHART.bottom + 16;
+      parts.push(svg("text", {x, y, "text-anchor": "middle"}, [`${shortNumber(100 * removed)}%`]));
     }
     return parts;
   }
 
   show(removed, loss, words) {
-    const inside = Number.isFinite(loss) && removed <= this.right * 1.02 && loss <= this.top * 1.02;
+    const inside = removed <= this.right + 0.01 && loss <= 1.05 * this.top;
     this.dot.toggleAttribute("hidden", !inside);
     const [x, y] = this.at([removed, inside ? loss : 0]);
     this.dot.setAttribute("cx", x);
     this.dot.setAttribute("cy", y);
     this.axis.textContent = words.removedAxis;
-    this.element.setAttribute("aria-label", `${words.budget}: ${(100 * removed).toFixed(1)} %, ${shortNumber(loss)}`);
+    this.element.setAttribute("aria-label", `${words.budget}: ${(100 * removed).toFixed(1)}%, ${shortNumber(loss)}`);
   }
 }
 
@@ -159,7 +173,7 @@ function heatCell(group, ratio, loss, scale, words) {
   if (loss === undefined) return html("td", {class: "empty"});
   const depth = loss === null ? 1 : Math.max(0, Math.min(loss / scale.top, 1));
   const tip = `${group.label}\n${words.pointTip(ratio, loss === null ? words.noScore : shortNumber(loss))}`;
-  const cell = html("td", {title: tip, class: depth > 0.55 ? "deep" : ""}, [loss === null ? "×" : heatText(loss)]);
+  const cell = html("td", {title: tip}, [loss === null ? "×" : heatText(loss)]);
   cell.style.setProperty("--depth", depth.toFixed(3));
   return cell;
 }

@@ -13,7 +13,7 @@ const state = {
   dark: matchMedia("(prefers-color-scheme: dark)").matches,
   mode: "loss",
   threshold: Math.min(0.05, SCALE.top),
-  target: Math.max(0, Math.min(30, TARGETS.length) - 1),
+  target: nearestTarget(0.3),
   monotone: false,
   sort: {key: null, down: false},
 };
@@ -38,11 +38,17 @@ function totalLoss(ratios) {
   return ratios.reduce((sum, ratio, index) => (ratio === null ? sum : sum + predictedLoss(GROUPS[index].points, ratio)), 0);
 }
 
-// The ratios as text, by layer path. A JSON string is a YAML string too.
+// The ratios as text, by layer path.
 function ratiosAs(kind) {
   const pairs = chosenRatios().map((ratio, index) => [GROUPS[index].path, ratio]).filter(([, ratio]) => ratio !== null);
   if (kind === "json") return JSON.stringify(Object.fromEntries(pairs), null, 1) + "\n";
-  return pairs.map(([path, ratio]) => `${JSON.stringify(path)}: ${yamlNumber(ratio)}\n`).join("") || "{}\n";
+  return pairs.map(([path, ratio]) => `${yamlString(path)}: ${yamlNumber(ratio)}\n`).join("") || "{}\n";
+}
+
+// A JSON string is a YAML string, but for the line breaks that only YAML knows.
+function yamlString(text) {
+  const escaped = (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(text).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, escaped);
 }
 
 function yamlNumber(value) {
@@ -114,7 +120,7 @@ function showFigures(ratios) {
   for (const id of ["flops", "params"]) {
     const whole = COSTS.whole[id], less = whole ? 100 * (1 - left[id] / whole) : 0;
     showFigure(id, left[id], amount(left[id]));
-    byId(`${id}-note`).textContent = words.of(amount(whole), `${less.toFixed(1)} %`);
+    byId(`${id}-note`).textContent = words.of(amount(whole), `${less.toFixed(1)}%`);
   }
   if (chart !== null) chart.show(1 - left.flops / COSTS.whole.flops, loss, words);
 }
@@ -152,7 +158,7 @@ function showMode() {
   slider.max = byLoss ? SLIDER_STEPS : TARGETS.length - 1;
   exact.min = byLoss ? "" : Math.round(100 * TARGETS[0].target);
   exact.max = byLoss ? "" : Math.round(100 * TARGETS[TARGETS.length - 1].target);
-  exact.step = byLoss ? "any" : 1;
+  exact.step = byLoss ? "any" : Math.round(100 * TARGETS[0].target);
   byId("unit").textContent = byLoss ? "" : "%";
   byId("slider-label").textContent = byLoss ? words.lossLabel : words.flopsLabel;
   byId("hint").textContent = byLoss ? words.hintLoss : words.hintFlops(Math.round(100 * TARGETS[TARGETS.length - 1].target));
@@ -267,10 +273,18 @@ function onSave(event) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
+function drawChart() {
+  chart.draw(Math.max(byId("budget").clientWidth, 200));
+}
+
 function start() {
   byId("curves").append(...panels.map((panel) => panel.element));
   byId("budget-card").hidden = chart === null;
-  if (chart !== null) byId("budget").append(chart.element);
+  if (chart !== null) {
+    byId("budget").append(chart.element);
+    drawChart();
+    addEventListener("resize", () => { drawChart(); show(); });
+  }
   for (const input of document.querySelectorAll("input[name=mode]")) {
     input.disabled = input.value === "flops" && !TARGETS.length;
     input.addEventListener("change", onMode);

@@ -1,0 +1,100 @@
+"""A real browser and real sensitivities for the report's page.
+
+`python tests/report/browsing.py` makes docs/images/report_*.png.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from dysens.report.html import write_report
+from dysens.results.points import Point
+from dysens.results.sensitivities import Sensitivities
+
+HOME = Path(__file__).parents[2]
+PROGRAMS = ("chromium", "chromedriver")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",  # CI runs as root, and Chromium has no sandbox there
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--lang=en",
+)
+
+
+def start_chromium(home: Path) -> webdriver.Chrome:
+    """Headless Chromium with an empty profile in ``home``."""
+    program, driver = map(shutil.which, PROGRAMS)
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(program)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for flag in (*FLAGS, f"--user-data-dir={home / 'profile'}"):
+        options.add_argument(flag)
+    return webdriver.Chrome(options=options, service=Service(driver))
+
+
+def set_screen(browser: webdriver.Chrome, width: int, height: int = 900, dark: bool = False) -> None:
+    """The size of the window, and what the reader's system prefers."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+
+
+def console(browser: webdriver.Chrome) -> list[str]:
+    """What the console says since it was last asked."""
+    return [entry["message"] for entry in browser.get_log("browser")]
+
+
+def golden_sensitivities(name: str) -> Sensitivities:
+    """PaddleSlim's sensitivities of a trained network, with what the network costs."""
+    sys.path.insert(0, str(HOME / "tests"))
+    from golden import INPUT_SHAPE, golden_results, trained
+
+    from dysens import DygraphSensitivity
+
+    costs = DygraphSensitivity(trained(name), INPUT_SHAPE).costs()
+    results = golden_results(name)
+    curves = results["criteria"]["fpgm"]["sensitivities"]
+    points = [
+        Point(param, costs.group(param).path, float(ratio), None, loss)
+        for param, losses in curves.items()
+        for ratio, loss in losses.items()
+    ]
+    return Sensitivities(points, results["baseline"], source=f"{name}.jsonl", costs=costs)
+
+
+def main() -> None:
+    """Pictures of a report, for the documents."""
+    with TemporaryDirectory() as folder:
+        page = write_report(
+            golden_sensitivities("mobilenet_v1"), Path(folder, "report.html"), title="MobileNetV1 on digits"
+        )
+        browser = start_chromium(Path(folder))
+        try:
+            for name, width, height, dark, script in (
+                ("light", 1120, 1400, False, "document.querySelector('input[value=flops]').click()"),
+                ("dark", 1120, 1400, True, ""),
+                ("phone", 390, 1180, False, ""),
+                ("phone_zh", 390, 1180, True, "document.getElementById('language').click()"),
+            ):
+                set_screen(browser, width, height, dark)
+                browser.get(page.as_uri())
+                browser.execute_script(script)
+                browser.save_screenshot(str(HOME / "docs" / "images" / f"report_{name}.png"))
+        finally:
+            browser.quit()
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ PYTHON ?= python3
 PIP_QUIET := -qq --disable-pip-version-check
 PADDLE3 := .venvs/paddle3/bin/python
 PADDLE26 := .venvs/paddle26/bin/python
-NODEPS := configs/ocr/requirements-nodeps.txt configs/det/requirements-nodeps.txt
+NODEPS := configs/ocr/requirements-nodeps.txt configs/det/requirements-nodeps.txt tests/requirements-nodeps.txt
 REQUIREMENTS := setup.py tests/constraints-paddle3.txt $(NODEPS)
 SOURCES := dysens tests tools benchmarks setup.py
 # Paddle warns, in Python and in C++, about things that a user of the demo can do nothing about (ccache, batch norm).

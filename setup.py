@@ -66,6 +66,7 @@ setup(
         "slim": ["paddlepaddle==2.6.2", "paddleslim==2.6.0", "numpy<2", *SLIM_FORGOTTEN],
         "ocr": OCR,
         "det": DET,
+        "vdl": ["visualdl"],
         "docs": ["mkdocs", "mkdocstrings[python]"],
         "test": [
             "pytest",

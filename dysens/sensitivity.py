@@ -41,6 +41,7 @@ from dysens.sweep.runner import Sweep, checked_ratio, checked_ratios
 from dysens.sweep.scorers import Means, scorer_of
 from dysens.sweep.scoring import Scorer
 from dysens.sweep.search import Search
+from dysens.sweep.sharing import Observer
 from dysens.sweep.worker import Build
 from dysens.sweep.workers import run_in_workers
 
@@ -147,6 +148,7 @@ class DygraphSensitivity:
         build: Build | None = None,
         fast: str = "auto",
         cache_gib: float = DEFAULT_CACHE_GIB,
+        observer: Observer | None = None,
     ) -> Sensitivities:
         """Measure how much each group is worth. The model is masked, never reshaped, and left as found.
 
@@ -165,6 +167,7 @@ class DygraphSensitivity:
             fast: "auto" serves the model's forward from a compiled copy where that gives the same outputs (on CPU, 3 to 15
                 times faster), and runs the live model otherwise; "on" raises where it cannot; "off" runs the live model.
             cache_gib: How many GiB of an `Evaluator`'s data, and of outputs of layers, may be kept in memory.
+            observer: Called with every `Point` as soon as it is known: `dysens.report.visualdl.SweepLog`, or a function.
         """
         wanted, groups = checked_ratios(ratios), self._whole_groups(target_vars, skip_vars)
         if workers > 1 and build is None:
@@ -184,9 +187,9 @@ class DygraphSensitivity:
             baseline = journal.header.baseline
         sweep = Sweep(self._roles, groups, self._choice(), wanted, scorer, baseline)
         if workers > 1 and build is not None:
-            points = run_in_workers(sweep, header, journal, workers, build, progress, means)
+            points = run_in_workers(sweep, header, journal, workers, build, progress, means, observer)
         else:
-            points = sweep.run(journal, progress)
+            points = sweep.run(journal, progress, observer)
         return Sensitivities(points, baseline, scorer.higher_is_better, str(sen_file or ""), header.costs)
 
     def search(

@@ -80,7 +80,9 @@ def test_no_circles() -> None:
         ("import dysens.sensitivity", ["matplotlib"]),
         ("import dysens.report.plots", ["paddle", "matplotlib.pyplot"]),
         ("import dysens.report.html", ["paddle", "matplotlib"]),
+        ("import dysens.report.visualdl", ["paddle", "visualdl", "matplotlib.pyplot"]),
         ("import dysens.data", ["paddle"]),
+        ("import dysens.cli", ["paddle", "matplotlib", "pandas"]),
     ],
 )
 def test_imports_load_no_more_than_they_need(statement: str, unloaded: list[str]) -> None:

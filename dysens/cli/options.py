@@ -88,6 +88,7 @@ def add_choice_of_filters(parser: CommandParser) -> None:
 
 def add_measuring(parser: CommandParser) -> None:
     """What a sweep and a search have in common."""
+    add_model(parser)
     parser.add_argument("-e", "--evaluator", metavar="EVAL", help="module:function; a config has its own")
     parser.add_argument(
         "-o",
@@ -113,6 +114,7 @@ def add_measuring(parser: CommandParser) -> None:
     )
     parser.add_argument("--lower-is-better", action="store_true", help="the score is an error")
     parser.add_argument("--force", action="store_true", help="continue a journal of other weights")
+    add_choice_of_filters(parser)
 
 
 def add_aim(parser: CommandParser) -> None:

@@ -16,6 +16,7 @@ import paddle
 from dysens.cli.naming import ModelName
 from dysens.errors import InputError, nearest
 from dysens.pruning.checkpoint import load_checkpoint
+from dysens.recipes.recipe import Task
 from dysens.settings import parsed_setting
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.worker import Built, imported
@@ -86,14 +87,7 @@ def _of_ocr(name: ModelName) -> Subject:
     _refuse_shapes(name)
     weights = [f"Global.pretrained_model={name.weights}", "Global.checkpoints=null"] if name.weights else []
     task = OcrTask(load_config(name.text, [*name.settings, *weights]), name.submodel)
-    return Subject(
-        task.model,
-        task.network,
-        task.example_inputs,
-        lambda: _named_scoring(name, task.model) or task.evaluator,
-        task.train_inputs if name.with_training else None,
-        trained=task.weights is not None,
-    )
+    return _of_task(name, task, task.network, trained=task.weights is not None)
 
 
 def _of_det(name: ModelName) -> Subject:
@@ -104,13 +98,17 @@ def _of_det(name: ModelName) -> Subject:
     weights = [f"weights={name.weights}"] if name.weights else []
     config = load_config(name.text, [*name.settings, *weights])
     task = DetTask(config)
+    return _of_task(name, task, task.model, trained=bool(config.get("weights")))
+
+
+def _of_task(name: ModelName, task: Task, network: paddle.nn.Layer, trained: bool) -> Subject:
     return Subject(
         task.model,
-        task.model,
+        network,
         task.example_inputs,
         lambda: _named_scoring(name, task.model) or task.evaluator,
         task.train_inputs if name.with_training else None,
-        trained=bool(config.get("weights")),
+        trained,
     )
 
 

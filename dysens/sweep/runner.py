@@ -20,7 +20,7 @@ from dysens.results.journal import Journal
 from dysens.results.points import Point
 from dysens.sweep.metrics import metric_of, relative_loss
 from dysens.sweep.scoring import Scorer
-from dysens.sweep.sharing import SharedPoints
+from dysens.sweep.sharing import Observer, SharedPoints
 
 log = logging.getLogger("dysens.sweep")
 
@@ -47,14 +47,16 @@ class Sweep:
     scorer: Scorer
     baseline: float
 
-    def run(self, journal: Journal | None = None, show_progress: bool = True) -> list[Point]:
+    def run(
+        self, journal: Journal | None = None, show_progress: bool = True, observer: Observer | None = None
+    ) -> list[Point]:
         """Measure every point that the journal lacks; each is on disk before the next begins.
 
         Other processes may work on the same journal at the same time: the points are shared among them.
         """
         metrics: dict[tuple[str, bytes], float] = {}
         with journal or nullcontext():
-            points = SharedPoints(self.groups, coarse_first(self.ratios), journal)
+            points = SharedPoints(self.groups, coarse_first(self.ratios), journal, observer)
             self._announce(points.missing)
             with progress(len(points), "sweep", show_progress, len(points.found)) as display:
                 for group, ratio in points.to_measure(display):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from dysens.groups.group import ChannelGroup
 from dysens.progress import Progress
 from dysens.results.journal import Journal
 from dysens.results.points import Point, ratio_key
+
+Observer = Callable[[Point], object]
 
 POLL_SECONDS = 0.2
 """How often the journal is looked at while other processes have the points that are left."""
@@ -21,14 +23,20 @@ class SharedPoints:
         groups: What is swept.
         ratios: The ratios of every group, in the order in which they are wanted.
         journal: Where points are kept and claimed; without one they are kept here, and nobody else is at them.
+        observer: Gets every point as soon as it is known here, those that the journal held before first.
     """
 
     def __init__(
-        self, groups: Sequence[ChannelGroup], ratios: Sequence[float], journal: Journal | None
+        self,
+        groups: Sequence[ChannelGroup],
+        ratios: Sequence[float],
+        journal: Journal | None,
+        observer: Observer | None = None,
     ) -> None:
         self._wanted = {(group.name, ratio_key(ratio)): group for ratio in ratios for group in groups}
         self._order = {group.name: position for position, group in enumerate(groups)}
         self._journal = journal
+        self._observer = observer
         self._found: dict[tuple[str, float], Point] = {}
         self.refresh()
 
@@ -51,14 +59,20 @@ class SharedPoints:
         journaled = self._journal.points() if self._journal is not None else []
         keys = ((point.param, point.ratio) for point in journaled)
         new = {k: p for k, p in zip(keys, journaled) if k in self._wanted and k not in self._found}
-        self._found.update(new)
+        for point in new.values():
+            self._learn(point)
         return list(new.values())
 
     def add(self, point: Point) -> None:
         """A point was measured here; when this returns it is on disk."""
         if self._journal is not None:
             self._journal.append(point)
+        self._learn(point)
+
+    def _learn(self, point: Point) -> None:
         self._found[point.param, point.ratio] = point
+        if self._observer is not None:
+            self._observer(point)
 
     def to_measure(self, display: Progress) -> Iterator[tuple[ChannelGroup, float]]:
         """Points for this process, one by one, until all are found; each has to be given to `add` before the next.

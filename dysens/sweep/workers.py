@@ -29,7 +29,7 @@ from dysens.results.owners import Owner
 from dysens.results.points import Header, Point
 from dysens.sweep.runner import Sweep, coarse_first
 from dysens.sweep.scorers import Means
-from dysens.sweep.sharing import POLL_SECONDS, SharedPoints
+from dysens.sweep.sharing import POLL_SECONDS, Observer, SharedPoints
 from dysens.sweep.worker import Build, Job
 
 log = logging.getLogger("dysens.sweep")
@@ -47,6 +47,7 @@ def run_in_workers(
     build: Build,
     show_progress: bool,
     means: Means,
+    observer: Observer | None = None,
 ) -> list[Point]:
     """Measure every point that the journal lacks, in several processes.
 
@@ -58,13 +59,14 @@ def run_in_workers(
         build: Makes the model and its evaluator in each of them.
         show_progress: Whether to show a bar for all of them.
         means: How each of them may use the machine; the threads are shared out.
+        observer: Gets every point when it is seen in the journal.
 
     Raises:
         WorkerError: A worker failed; the message is the worker's. The others are stopped, and what was measured is kept.
     """
     with TemporaryDirectory(prefix="dysens-") as folder:
         journal = journal or Journal.open(Path(folder, "sweep.jsonl"), header)
-        points = SharedPoints(sweep.groups, coarse_first(sweep.ratios), journal)
+        points = SharedPoints(sweep.groups, coarse_first(sweep.ratios), journal, observer)
         if not points.missing:
             return points.found
         job = Job(

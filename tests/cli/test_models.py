@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import paddle
@@ -216,9 +217,19 @@ def test_a_sweep_goes_on_and_measures_only_what_is_missing(dysens, tmp_path):
 
 def test_a_sweep_by_two_workers(dysens):
     words = ["sweep", *MADE, *FAST, "--ratios", "0.5", "--json"]
-    alone, shared = dysens(*words), dysens(*words, "--workers", "2", "-o", "two.jsonl")
+    alone = dysens(*words)
+    shared = dysens(*words, "--workers", "2", "-o", "two.jsonl", "--visualdl", "vdl")
     assert shared.code == 0, shared.err
     assert json.loads(shared.out) == json.loads(alone.out)
+    assert "visualdl --logdir vdl" in shared.err
+    assert len(list(Path("vdl").iterdir())) == 1
+
+
+def test_visualdl_is_missed_before_anything_is_built(dysens, monkeypatch):
+    monkeypatch.setitem(sys.modules, "visualdl", None)
+    done = dysens("sweep", "nowhere:build", "--visualdl", "vdl")
+    assert done.code == 1
+    assert 'pip install "dysens[vdl]"' in done.err
 
 
 def test_search(dysens):

@@ -23,7 +23,7 @@ def _run(options: Namespace, out: Output) -> None:
     from dysens.cli.tables import groups_text
 
     subject = subject_of(model_name(options))
-    ds = sensitivity_of(subject, options.criterion, options.skip_vars, out)
+    ds = sensitivity_of(subject, options, out)
     if options.explain is not None:
         words = ds.explain(options.explain)
         out.result(words, {"name": options.explain, "explanation": words})

@@ -52,7 +52,7 @@ def _run(options: Namespace, out: Output) -> None:
     subject = subject_of(model_name(options))
     if not subject.trained:
         out.say(f"{options.model} has random weights: what remains of them is no better (--weights FILE)")
-    ds = sensitivity_of(subject, options.criterion, options.skip_vars, out)
+    ds = sensitivity_of(subject, options, out)
     ratios = (
         given if isinstance(given, dict) else choose(ds, given, aim_of(options), Sweeping(options.chosen_by))
     )

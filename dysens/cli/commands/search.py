@@ -7,21 +7,13 @@ from pathlib import Path
 
 from dysens.cli.command import Command
 from dysens.cli.journals import kept
-from dysens.cli.options import (
-    add_choice_of_filters,
-    add_json,
-    add_measuring,
-    add_model,
-    model_name,
-)
+from dysens.cli.options import add_json, add_measuring
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser, number
 
 
 def _add_options(parser: CommandParser) -> None:
-    add_model(parser)
     add_measuring(parser)
-    add_choice_of_filters(parser)
     parser.add_argument(
         "--target-loss", type=number, default=0.02, metavar="L", help="relative loss of each group (0.02)"
     )
@@ -32,25 +24,13 @@ def _add_options(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace, out: Output) -> None:
-    from dysens.cli.analysis import sensitivity_of, targets_of
-    from dysens.cli.subject import measurable
+    from dysens.cli.analysis import measurement
     from dysens.cli.tables import found_text
     from dysens.recipes.aims import by_path
     from dysens.recipes.ratio_files import write_ratios
 
-    subject, scoring = measurable(model_name(options))
-    ds = sensitivity_of(subject, options.criterion, options.skip_vars, out)
-    found = ds.search(
-        scoring,
-        options.target_loss,
-        ratios=options.ratios,
-        sen_file=options.sen_file,
-        target_vars=targets_of(subject, ds, options.only),
-        progress=not out.quiet,
-        higher_is_better=not options.lower_is_better,
-        force=options.force,
-        fast=options.fast,
-    )
+    given = measurement(options, out)
+    found = given.ds.search(given.scoring, options.target_loss, **given.arguments)
     data = {
         "target_loss": found.target_loss,
         "baseline": found.baseline,
@@ -61,7 +41,7 @@ def _run(options: Namespace, out: Output) -> None:
     out.result(found_text(found, out.width), data)
     if options.save_ratios is not None:
         write_ratios(
-            options.save_ratios, by_path(found.ratios, {group.name: group.path for group in ds.groups})
+            options.save_ratios, by_path(found.ratios, {group.name: group.path for group in found.groups})
         )
         out.say(
             f"the ratios are in {options.save_ratios}: dysens prune {options.model} {options.save_ratios}"

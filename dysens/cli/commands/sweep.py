@@ -3,55 +3,50 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import ExitStack
 from functools import partial
 
 from dysens.cli.command import Command
 from dysens.cli.journals import kept
-from dysens.cli.options import (
-    add_choice_of_filters,
-    add_json,
-    add_measuring,
-    add_model,
-    model_name,
-)
+from dysens.cli.options import add_json, add_measuring
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser, count
 
 
 def _add_options(parser: CommandParser) -> None:
-    add_model(parser)
     add_measuring(parser)
-    add_choice_of_filters(parser)
     parser.add_argument(
         "--workers", type=count, default=1, metavar="N", help="processes that share the sweep (1)"
     )
+    parser.add_argument("--visualdl", metavar="DIR", help="log points and curves for VisualDL there")
     add_json(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:
-    from dysens.cli.analysis import sensitivity_of, targets_of
-    from dysens.cli.subject import measurable, model_and_evaluator
+    from dysens.cli.analysis import measurement
+    from dysens.cli.subject import model_and_evaluator
     from dysens.cli.tables import summary_of, table_of
+    from dysens.report.visualdl import SweepLog, log_sensitivities, open_writer
 
-    name = model_name(options)
-    subject, scoring = measurable(name)
-    ds = sensitivity_of(subject, options.criterion, options.skip_vars, out)
-    sens = ds.sensitive(
-        scoring,
-        ratios=options.ratios,
-        sen_file=options.sen_file,
-        target_vars=targets_of(subject, ds, options.only),
-        progress=not out.quiet,
-        higher_is_better=not options.lower_is_better,
-        force=options.force,
-        workers=options.workers,
-        build=partial(model_and_evaluator, name),
-        fast=options.fast,
-    )
+    with ExitStack() as closing:
+        # What is not installed is said before the model is built.
+        writer = closing.enter_context(open_writer(options.visualdl)) if options.visualdl else None
+        given = measurement(options, out)
+        sens = given.ds.sensitive(
+            given.scoring,
+            workers=options.workers,
+            build=partial(model_and_evaluator, given.name),
+            observer=SweepLog(writer) if writer is not None else None,
+            **given.arguments,
+        )
+        if writer is not None:
+            log_sensitivities(writer, sens)
     out.result(table_of(sens, out.width), summary_of(sens))
     out.say(
         f"{len(sens.points)} points are in {options.sen_file}; see them again: dysens show {options.sen_file}"
     )
+    if options.visualdl:
+        out.say(f"see them in VisualDL: visualdl --logdir {options.visualdl}")
 
 
 COMMAND = Command(

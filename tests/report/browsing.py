@@ -84,7 +84,6 @@ def main() -> None:
         try:
             for name, width, height, dark, script in (
                 ("light", 1120, 1400, False, "document.querySelector('input[value=flops]').click()"),
-                ("dark", 1120, 1400, True, ""),
                 ("phone", 390, 1180, False, ""),
                 ("phone_zh", 390, 1180, True, "document.getElementById('language').click()"),
             ):

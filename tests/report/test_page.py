@@ -121,7 +121,7 @@ def wavy(groups: int, costs: Costs | None = None, prefix: str = "") -> Sensitivi
     """Curves that fall at times, start below zero, and end without a score."""
     points = []
     for i in range(groups):
-        for step, ratio in enumerate((0.0625, 0.1875, 0.3125, 0.5, 0.6875, 0.9)):
+        for step, ratio in enumerate((0.0625, 0.1875, 0.3125, 0.5, 0.6875, 0.96)):
             loss = 0.04 * step * (1 + i % 5) / 3 - 0.03 * (step % 2) - 0.005
             unscored = i % 4 == 3 and step > 3
             points.append(

@@ -102,7 +102,7 @@ const CHART = {height: 220, left: 44, right: 22, top: 12, bottom: 38, largestLos
 // Round numbers from 0 to the top, some four of them.
 function ticks(top) {
   const rough = top / 4, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((each) => each * power >= rough * 0.999) * power;
+  const step = [1, 2, 5, 10].find((each) => each * power >= 0.8 * rough) * power;
   return Array.from({length: Math.floor(top / step + 1e-9) + 1}, (_, index) => index * step);
 }
 

@@ -41,7 +41,7 @@ const WORDS = {
     noTargets: "No share of the FLOPs can be offered: no measured ratio removes as much as one percent.",
     partialNote: (number) => `${number} points saw only part of the data (a search stops early). They are drawn hollow and ` +
       "count for nothing here.",
-    unscoredNote: (number) => `${number} points have no score (NaN or infinite); no ratio goes that far.`,
+    unscoredNote: (number) => `${number} points have no score (NaN or infinite). The loss beyond one is unknown and shown as “?”.`,
     budget: "What a share of the FLOPs costs",
     budgetNote: "Predicted loss against FLOPs removed. Where the curve turns up is where to stop. The dot is the choice above. The curve ends at a loss of 1: all is lost.",
     table: "Layer by layer",
@@ -100,7 +100,7 @@ const WORDS = {
     someCosts: (names) => `FLOPs 和参数量未知：现有计算量信息中没有 ${names}。`,
     noTargets: "没有可选的 FLOPs 目标：已测的剪枝率减少不了 1% 的 FLOPs。",
     partialNote: (number) => `${number} 个测点只用了部分数据（搜索会提前停止），以空心点画出，不参与计算。`,
-    unscoredNote: (number) => `${number} 个测点没有得分（NaN 或无穷大），剪枝率不会取到那里。`,
+    unscoredNote: (number) => `${number} 个测点没有得分（NaN 或无穷大），其后的损失未知，显示为“?”。`,
     budget: "减少 FLOPs 的代价",
     budgetNote: "预测损失随减少的 FLOPs 的变化。曲线开始上翘处就是该停下的地方。圆点是上面的选择；曲线画到损失达到 1 为止。",
     table: "逐层结果",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from document_commands import commands
 
 import dysens  # noqa: F401  before any block imports paddle
+from dysens.cli.commands import COMMANDS
 
 HOME = Path(__file__).parents[1]
 DOCUMENTS = sorted([*HOME.glob("README*.md"), *HOME.glob("docs/**/*.md")])
@@ -40,6 +43,15 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
     targets = [target for target in LINK.findall(document.read_text(encoding="utf-8")) if "://" not in target]
     missing = [target for target in targets if not (document.parent / target).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_commands_have_the_options_that_they_are_shown_with(document: Path) -> None:
+    for program, *words in commands(document.read_text(encoding="utf-8")):
+        if program == "dysens":
+            COMMANDS[words[0]].parser().parse_all(words[1:])
+        else:
+            runpy.run_path(str(HOME / words[0]))["parse"](words[1:])
 
 
 def test_every_public_call_of_paddleslims_dygraph_pruners_has_its_place() -> None:

@@ -1,10 +1,13 @@
 """Package metadata. The optional stacks are extras, see the table in README.md."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
+# Read, not imported: what dysens needs may not be installed yet.
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "dysens/__init__.py").read_text(encoding="utf-8"))
 
 # What PaddleSlim 2.6.0 imports but does not declare.
 SLIM_FORGOTTEN = ["six", "requests", "decorator", "setuptools"]
@@ -42,7 +45,7 @@ DET = [
 
 setup(
     name="dysens",
-    version="0.1.0",
+    version=VERSION[1],
     description="Sensitivity analysis and proven structured pruning for live PaddlePaddle models",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
@@ -80,13 +83,22 @@ setup(
             "pandas-stubs",
             "nbclient",
             "ipykernel",
+            "setuptools>=70.1,<81",  # builds wheels by itself; paddledet imports pkg_resources
         ],
     },
+    keywords="pruning, sensitivity analysis, model compression, PaddlePaddle, PaddleOCR, PaddleDetection",
     classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3.9",
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
     ],
 )

@@ -1,0 +1,128 @@
+"""What is installed: the wheel holds everything that runs, and its command works where the source tree is not."""
+
+from __future__ import annotations
+
+import email
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from results.common import header, point
+from setuptools import build_meta
+
+import dysens
+from dysens.results.journal import Journal
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "dysens"
+FILES = (
+    "setup.py",
+    "pyproject.toml",
+    "MANIFEST.in",
+    "LICENSE",
+    "README.md",
+    "README_cn.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+)
+
+
+def package_files() -> set[str]:
+    """Everything in the package that belongs to it."""
+    found = (file for file in PACKAGE.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return {file.relative_to(ROOT).as_posix() for file in found}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the sdist, built from a copy: building leaves files behind."""
+    source = tmp_path_factory.mktemp("source")
+    shutil.copytree(PACKAGE, source / "dysens", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, source)
+    target = tmp_path_factory.mktemp("dist")
+    before = Path.cwd()
+    os.chdir(source)  # as PEP 517 has it
+    try:
+        names = build_meta.build_sdist(str(target)), build_meta.build_wheel(str(target))
+    finally:
+        os.chdir(before)
+    return target / names[1], target / names[0]
+
+
+def test_the_wheel_holds_the_whole_package(built):
+    inside = set(zipfile.ZipFile(built[0]).namelist())
+    assert package_files() <= inside
+    others = {name for name in inside if not name.startswith("dysens/")}
+    assert all(name.startswith(f"dysens-{dysens.__version__}.dist-info/") for name in others)
+
+
+def test_the_sdist_can_be_built_from(built):
+    with tarfile.open(built[1]) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert package_files() | set(FILES) - {"MANIFEST.in"} <= inside
+
+
+def test_the_metadata(built):
+    wheel = zipfile.ZipFile(built[0])
+    info = f"dysens-{dysens.__version__}.dist-info"
+    metadata = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
+    assert metadata["Name"] == "dysens"
+    assert metadata["Version"] == dysens.__version__
+    assert metadata["License"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.9"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload().startswith("# dysens")
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
+    assert {"cpu", "gpu", "slim", "ocr", "det", "vdl"} <= set(metadata.get_all("Provides-Extra"))
+    needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    assert not any("paddle" in line for line in needed)
+    assert any(name.endswith("LICENSE") for name in wheel.namelist())
+    assert "dysens = dysens.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
+
+
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with the wheel, which borrows all other packages from this one."""
+    place = tmp_path_factory.mktemp("venv")
+    venv.create(place, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install"]
+    quietly = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
+    subprocess.run([*pip, *quietly, str(built[0])], check=True, timeout=120)
+    (packages,) = place.glob("lib/python*/site-packages")
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return place / "bin"
+
+
+def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=clean, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_the_installed_command(installed, tmp_path):
+    with Journal.open(tmp_path / "sens.jsonl", header()) as journal:
+        journal.append(point())
+    assert run(installed / "dysens", "--version", cwd=tmp_path).stdout == f"dysens {dysens.__version__}\n"
+    assert "usage: dysens COMMAND" in run(installed / "dysens", "--help", cwd=tmp_path).stdout
+    shown = run(installed / "dysens", "show", "sens.jsonl", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "stem.0" in shown.stdout
+    reported = run(installed / "dysens", "report", "sens.jsonl", "--quiet", cwd=tmp_path)
+    assert (reported.returncode, reported.stderr) == (0, "")
+
+
+def test_the_installed_package_is_the_one_in_the_environment_and_has_its_data(installed, tmp_path):
+    script = "import dysens, dysens.data; print(dysens.__file__); print(len(dysens.data.load_digits()[0]))"
+    done = run(installed / "python", "-c", script, cwd=tmp_path)
+    place, digits = done.stdout.splitlines()
+    assert Path(place).is_relative_to(installed.parent)
+    assert int(digits) > 1000

@@ -7,8 +7,11 @@ from fnmatch import fnmatchcase
 
 import pandas as pd
 
+from dysens.display import table_html
 from dysens.errors import InputError, nearest
 from dysens.groups.group import ChannelGroup
+
+_NOTHING = "nothing: every 4-D weight is in a group"
 
 
 class GroupList(list[ChannelGroup]):
@@ -35,7 +38,7 @@ class GroupList(list[ChannelGroup]):
         return self.to_frame().to_string(index=False) if self else "no groups"
 
     def _repr_html_(self) -> str:
-        return str(self.to_frame().to_html(index=False))
+        return table_html(self.to_frame(), [] if self else ["no groups"])
 
 
 class Unprunable(dict[str, str]):
@@ -50,7 +53,11 @@ class Unprunable(dict[str, str]):
 
     def __str__(self) -> str:
         lines = [f"{', '.join(names)}:\n    {reason}" for reason, names in self.by_reason().items()]
-        return "\n".join(lines) or "nothing: every 4-D weight is in a group"
+        return "\n".join(lines) or _NOTHING
+
+    def _repr_html_(self) -> str:
+        rows = [(", ".join(names), reason) for reason, names in self.by_reason().items()]
+        return table_html(pd.DataFrame(rows, columns=["param", "reason"]), [] if self else [_NOTHING])
 
 
 def matching(patterns: str | Iterable[str] | None, known: Mapping[str, str], what: str) -> set[str]:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from dysens.display import table_html
 from dysens.pruning.plan import PrunePlan
+
+_NOTHING = "nothing was cut"
 
 
 @dataclass(frozen=True)
@@ -49,18 +52,12 @@ class PruneOutcome:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        table = self.to_frame().to_string(index=False) if self.widths else "nothing was cut"
+        table = self.to_frame().to_string(index=False) if self.widths else _NOTHING
         return f"{table}\n{self.totals}"
 
     def _repr_html_(self) -> str:
-        totals = pd.DataFrame(
-            [
-                ("FLOPs", self.flops_before, self.flops_after),
-                ("parameters", self.params_before, self.params_after),
-            ],
-            columns=["", "before", "after"],
-        )
-        return str(self.to_frame().to_html(index=False)) + str(totals.to_html(index=False))
+        totals = self.totals.splitlines()
+        return table_html(self.to_frame(), totals if self.widths else [_NOTHING, *totals])
 
 
 def _line(what: str, before: int, after: int) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 from dysens.errors import InputError, UnreachableError
 from dysens.results.ratios import predicted_loss, ratios_by_loss
 from dysens.results.sensitivities import Sensitivities
+from dysens.results.tables import losses_by_ratio
 
 if TYPE_CHECKING:  # a journal can be drawn without loading Paddle
     from dysens.pruning.outcome import PruneOutcome
@@ -88,11 +89,7 @@ def curve_panels(sens: Sensitivities, threshold: float | None = None) -> list[Pa
 def loss_table(sens: Sensitivities) -> pd.DataFrame:
     """Layers down, ratios across; NaN where nothing was measured, infinite where there was no score."""
     _check_any(sens)
-    labels = _labels(sens)
-    table = pd.DataFrame.from_dict(
-        {labels[name]: dict(curve) for name, curve in sens.items()}, orient="index", dtype="float64"
-    )
-    return table[sorted(table.columns)]
+    return losses_by_ratio(sens).rename(index=_labels(sens))
 
 
 def budget_points(ds: Chooser, sens: Sensitivities, budgets: Iterable[float]) -> list[BudgetPoint]:
@@ -172,12 +169,6 @@ def shortened(label: str, length: int) -> str:
     end = label[-(length - 1) :]
     whole_names = end.partition(".")[2]
     return f"…{whole_names or end}"
-
-
-def scale_top(losses: Iterable[float]) -> float:
-    """Where a loss scale ends: at the largest loss, but a loss of 1 means all is lost, and more says no more."""
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    return min(max([*finite, 0.01]), 1.0)
 
 
 def _check_any(sens: Sensitivities) -> None:

@@ -16,13 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from dysens.display import loss_text, scale_top
 from dysens.errors import InputError
 from dysens.report.plot_data import (
     BudgetPoint,
     Panel,
     curve_panels,
     loss_table,
-    scale_top,
     shortened,
     width_table,
 )
@@ -101,7 +101,7 @@ def heat_map(sens: Sensitivities) -> Figure:
         for column, loss in enumerate(losses):
             if not math.isnan(loss):
                 colour = "white" if loss > 0.6 * top else "black"
-                axis.text(column, row, _cell(loss), ha="center", va="center", fontsize=6, color=colour)
+                axis.text(column, row, loss_text(loss), ha="center", va="center", fontsize=6, color=colour)
     axis.set_xticks(range(len(ratios)), [f"{ratio:g}" for ratio in ratios], fontsize=7)
     axis.set_yticks(range(len(labels)), labels, fontsize=7)
     axis.tick_params(length=0)
@@ -113,13 +113,6 @@ def heat_map(sens: Sensitivities) -> Figure:
     bar.ax.tick_params(labelsize=7)
     bar.outline.set_visible(False)
     return figure
-
-
-def _cell(loss: float) -> str:
-    if math.isinf(loss):
-        return "none"
-    text = f"{loss:.2f}"
-    return "0.00" if text == "-0.00" else text
 
 
 def flops_against_loss(points: Sequence[BudgetPoint]) -> Figure:

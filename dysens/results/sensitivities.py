@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+from dysens.display import heat_html
 from dysens.errors import InputError, nearest
 from dysens.pruning.costs import Costs
 from dysens.results import tables
@@ -120,6 +121,13 @@ class Sensitivities(Mapping[str, LossCurve]):
     def __repr__(self) -> str:
         baseline = "unknown" if self.baseline is None else f"{self.baseline:.6g}"
         return f"Sensitivities({len(self)} groups, {len(self._points)} points, baseline {baseline})"
+
+    def _repr_html_(self) -> str:
+        note = f"{self!r}; relative loss by share of channels removed."
+        paths = self.paths
+        return heat_html(
+            tables.losses_by_ratio(self).rename(index=lambda name: paths.get(name, name)), [note]
+        )
 
     def to_dict(self) -> dict[str, dict[float, float]]:
         """Plain dicts, as PaddleSlim has them."""

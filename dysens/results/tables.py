@@ -31,6 +31,13 @@ def frame_of(points: Iterable[Point]) -> pd.DataFrame:
     return frame.astype({name: "float64" for name in COLUMNS if name not in TEXTS})
 
 
+def losses_by_ratio(curves: Mapping[str, Mapping[float, float]]) -> pd.DataFrame:
+    """Groups down, ratios across; NaN where nothing was measured, infinite where there was no score."""
+    rows = {name: dict(curve) for name, curve in curves.items()}
+    table = pd.DataFrame.from_dict(rows, orient="index", dtype="float64")
+    return table[sorted(table.columns)]
+
+
 def points_of(frame: pd.DataFrame) -> list[Point]:
     """The points of a table with at least the columns param, ratio and loss; a missing loss is no score."""
     missing = [name for name in NEEDED if name not in frame.columns]

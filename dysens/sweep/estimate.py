@@ -14,6 +14,7 @@ import numpy as np
 import paddle
 import pandas as pd
 
+from dysens.display import table_html
 from dysens.errors import InputError
 from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Slice, tensors_by_path
@@ -66,11 +67,15 @@ class TaylorCurves(Mapping[str, LossCurve]):
         return float(both["rise"].rank().corr(both["loss"].rank()))
 
     def __str__(self) -> str:
-        table = self.to_frame().pivot(index="path", columns="ratio", values="rise")
-        return str(table.loc[[self._paths[name] for name in self]].to_string(float_format="%.3g"))
+        return str(self._by_ratio().to_string(float_format="%.3g"))
 
     def _repr_html_(self) -> str:
-        return str(self.to_frame().pivot(index="path", columns="ratio", values="rise").to_html())
+        note = "estimated rise of the training loss by share of channels removed"
+        return table_html(self._by_ratio().reset_index().rename_axis(columns=None), [note])
+
+    def _by_ratio(self) -> pd.DataFrame:
+        table = self.to_frame().pivot(index="path", columns="ratio", values="rise")
+        return table.loc[[self._paths[name] for name in self]]
 
 
 def taylor_curves(

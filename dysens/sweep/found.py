@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from dysens.display import table_html
+
 
 @dataclass(frozen=True)
 class GroupRatio:
@@ -113,4 +115,4 @@ class SearchResult:
         return f"{self.to_frame().to_string(index=False, float_format='%.4g')}\n{self.summary}"
 
     def _repr_html_(self) -> str:
-        return str(self.to_frame().to_html(index=False))
+        return table_html(self.to_frame(), self.summary.splitlines())

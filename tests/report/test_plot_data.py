@@ -8,6 +8,7 @@ import pytest
 
 from dysens import DygraphSensitivity
 from dysens.demo import INPUT_SHAPE, DigitNet
+from dysens.display import scale_top
 from dysens.errors import InputError, UnreachableError
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.plan import PrunePlan
@@ -17,7 +18,6 @@ from dysens.report.plot_data import (
     curve_panels,
     layer_label,
     loss_table,
-    scale_top,
     shortened,
     width_table,
 )

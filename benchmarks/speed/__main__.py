@@ -1,0 +1,108 @@
+"""How fast dysens is, against PaddleSlim in the same process: writes docs/benchmarks.json and docs/benchmarks.md.
+
+    .venvs/paddle26/bin/python benchmarks/speed           all parts that have no figures yet
+    .venvs/paddle26/bin/python benchmarks/speed PART ...  these parts again
+    .venvs/paddle26/bin/python benchmarks/speed --again   all parts again
+
+Each part runs in a process of its own and is on disk when it is done. `make bench` runs both stacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[2])]
+
+import page  # noqa: E402
+import store  # noqa: E402
+
+import dysens  # noqa: E402, F401  before Paddle: see dysens/__init__.py
+
+
+def _points(name: str) -> store.Figures:
+    import points
+
+    return points.measure(name)
+
+
+def _ratios(name: str) -> store.Figures:
+    import ratios
+
+    return ratios.measure(name)
+
+
+def _memory(name: str) -> store.Figures:
+    import memory
+
+    return memory.measure(name)
+
+
+def _many_points() -> store.Figures:
+    import memory
+
+    return memory.measure_growth()
+
+
+def _growth() -> store.Figures:
+    import growth
+
+    return growth.measure()
+
+
+def _reuse() -> store.Figures:
+    import reuse
+
+    return reuse.measure()
+
+
+PARTS: dict[str, Callable[[], store.Figures]] = {
+    "points mobilenet": lambda: _points("mobilenet"),
+    "points ocr": lambda: _points("ocr"),
+    "ratios mobilenet": lambda: _ratios("mobilenet"),
+    "ratios ocr": lambda: _ratios("ocr"),
+    "growth": _growth,
+    "memory mobilenet": lambda: _memory("mobilenet"),
+    "memory ocr": lambda: _memory("ocr"),
+    "many points": _many_points,
+    "reuse": _reuse,
+}
+# What says nothing new on the second stack.
+ONLY_WITH_SLIM = ("growth", "memory mobilenet", "memory ocr", "many points", "reuse")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("parts", nargs="*", help=f"any of: {', '.join(PARTS)}")
+    options.add_argument("--again", action="store_true", help="measure what has figures already")
+    options.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    arguments = options.parse_args()
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        options.error(f"no such part: {', '.join(sorted(unknown))}")
+    if arguments.here:
+        store.save(arguments.parts[0], PARTS[arguments.parts[0]]())
+        return
+    for part in arguments.parts or _missing(arguments.again):
+        print(f"{store.stack()}: {part}", flush=True)
+        start = time.perf_counter()
+        subprocess.run([sys.executable, str(Path(__file__).parent), "--here", part], check=True)
+        print(f"  took {time.perf_counter() - start:.0f} s", flush=True)
+    store.PAGE.write_text(page.rendered(store.load()), encoding="utf-8")
+    print(f"Written: {store.DATA}, {store.PAGE}")
+
+
+def _missing(again: bool) -> list[str]:
+    wanted = [part for part in PARTS if store.stack() == "paddle26" or part not in ONLY_WITH_SLIM]
+    known = store.load().get(store.stack(), {})
+    return [part for part in wanted if again or part not in known]
+
+
+if __name__ == "__main__":
+    main()

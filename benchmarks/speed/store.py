@@ -1,0 +1,30 @@
+"""The raw figures, docs/benchmarks.json: by stack, then by part. Each part is written when it is done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import paddle
+
+DOCS = Path(__file__).parents[2] / "docs"
+DATA, PAGE = DOCS / "benchmarks.json", DOCS / "benchmarks.md"
+Figures = dict[str, Any]
+
+
+def stack() -> str:
+    """The stack that this process runs in."""
+    return "paddle26" if paddle.__version__.startswith("2.") else "paddle3"
+
+
+def load() -> dict[str, Figures]:
+    """All figures that there are."""
+    return json.loads(DATA.read_text()) if DATA.exists() else {}
+
+
+def save(part: str, figures: Figures) -> None:
+    """Replace one part's figures of this stack."""
+    everything = load()
+    everything.setdefault(stack(), {})[part] = figures
+    DATA.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n")

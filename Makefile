@@ -20,6 +20,7 @@ help:
 	@sed -n '2,3s/^#   //p' Makefile
 	@echo 'make lint      ruff and mypy'
 	@echo 'make docs      the documents and the API reference as a site, in output/site'
+	@echo 'make bench     how fast it is, against PaddleSlim: docs/benchmarks.md (25 minutes on an idle machine)'
 	@echo 'make venvs     only build .venvs/paddle3 and .venvs/paddle26'
 	@echo 'make clean     remove caches and output/, keep .venvs'
 
@@ -39,6 +40,11 @@ test-paddle3 test-paddle26: test-%: .venvs/%/.stamp
 	@echo "== $*"
 	@OMP_NUM_THREADS=1 .venvs/$*/bin/python -m pytest -p no:cacheprovider > output/$@.log 2>&1; status=$$?; \
 	cat output/$@.log; exit $$status
+
+# Needs the machine for itself. What was broken off goes on with `benchmarks/speed PART ...`, see there.
+bench: venvs
+	@$(QUIETLY) $(PADDLE26) benchmarks/speed --again
+	@$(QUIETLY) $(PADDLE3) benchmarks/speed --again
 
 lint: .venvs/paddle3/.stamp
 	$(PADDLE3) -m ruff check $(SOURCES)

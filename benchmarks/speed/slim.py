@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import pickle
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from paddleslim.dygraph import FPGMFilterPruner
 from paddleslim.dygraph.prune.filter_pruner import Status
+from points import remembering
 from subjects import Subject
 
 RATIOS = [round(0.1 * step, 1) for step in range(1, 10)]
@@ -33,25 +32,18 @@ class Slim:
             if collection.master_name not in self._pruner.skip_vars
         ]
 
-    def point(self, group: str, ratio: float, baseline: float) -> tuple[float, float]:
-        """Loss and seconds of one point.
+    def point(self, group: str, ratio: float, baseline: float) -> float:
+        """The loss of one point.
 
         Its file of results is filled beforehand with all other ratios of the group, so that it takes them for done, and the
-        baseline is answered from memory: what is timed is this point alone.
+        baseline is answered from memory: what it does is this point alone.
         """
         done = Status()
         done.sensitivies = {group: {other: 0.0 for other in RATIOS if other != ratio}}
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "sen.pickle")
             file.write_bytes(pickle.dumps(done))
-            start = time.perf_counter()
             found = self._pruner.sensitive(
                 remembering(self._eval, baseline), str(file), target_vars=[group], skip_vars=[]
             )
-            return float(found[group][ratio]), time.perf_counter() - start
-
-
-def remembering(eval_func: Callable[[], float], baseline: float) -> Callable[[], float]:
-    """The function, with its first answer known."""
-    answers = [baseline]
-    return lambda: answers.pop() if answers else eval_func()
+            return float(found[group][ratio])

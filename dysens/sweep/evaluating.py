@@ -66,7 +66,10 @@ class EvaluatorScorer(Scorer):
         return self.evaluator.score([measured[number] for number in sorted(measured)])
 
     def measurements(
-        self, plan: PrunePlan | None = None, enough: Callable[[Measurements], bool] | None = None
+        self,
+        plan: PrunePlan | None = None,
+        enough: Callable[[Measurements], bool] | None = None,
+        seen: Measurements | None = None,
     ) -> Measurements:
         """What the outputs of each batch tell.
 
@@ -74,8 +77,9 @@ class EvaluatorScorer(Scorer):
             plan: Whose masks are on.
             enough: Asked after every chunk of data whether the rest can be left out. The order of chunks is random, but the
                 same for all plans.
+            seen: What is known already, from a call with this plan that was left early.
         """
-        measured: dict[int, Any] = {}
+        measured: dict[int, Any] = dict(seen or {})
         with preserved(self._model), self._fast.serving(plan), paddle.no_grad():
             self._model.eval()
             if self._chunks is None:
@@ -86,10 +90,14 @@ class EvaluatorScorer(Scorer):
                 return measured
             masks = self._consumers.masks(plan)
             for index, chunk in enumerate(self._chunks):
+                if chunk.members[0] in measured:
+                    continue
                 measured.update(self._measured_chunk(index, chunk, masks))
                 if enough is not None and enough(measured):
                     return measured
             for number, batch in self._batches.unkept():
+                if number in measured:
+                    continue
                 measured[number] = self._measured(batch)
                 if enough is not None and enough(measured):
                     return measured

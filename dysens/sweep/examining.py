@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +19,21 @@ from dysens.sweep.scoring import Scorer
 
 # What looking may cost, as a share of what the rest of the data would.
 _LOOKING_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a masked model.
+
+    Attributes:
+        estimate: Its loss.
+        decided: Whether that settles the side of the target; else it only leans to one.
+        measured: What its outputs tell so far, to go on from.
+    """
+
+    estimate: Estimate
+    decided: bool = True
+    measured: Measurements = field(default_factory=dict)
 
 
 class Examiner:
@@ -63,15 +79,25 @@ class Examiner:
         """Whether the loss is at or under the target; one that is no number is not."""
         return bool(estimate.loss <= self.target)
 
-    def estimate(self, plan: PrunePlan) -> Estimate:
-        """Measure the masked model until the side is decided."""
+    def examine(self, plan: PrunePlan, known: Evidence | None = None, share: float = 1.0) -> Evidence:
+        """Measure the masked model until the side is decided, or until a share of the data shows where it leans.
+
+        Args:
+            plan: Whose masks are on.
+            known: What an earlier look at this plan found; it goes on from there.
+            share: How much of the data to look at, at most, if that is enough to lean to one side.
+        """
         if self._comparison is None or not isinstance(self._scorer, EvaluatorScorer):
             metric = metric_of(self._scorer.score(plan))
             loss = relative_loss(self.baseline, metric, self._scorer.higher_is_better)
-            return Estimate(metric, loss if np.isfinite(metric) else np.inf, 0.0, 1.0, 1)
-        looker = _Looker(self._comparison, self.target, self.confidence, self._score_seconds)
-        measured = self._scorer.measurements(plan, looker.is_decided)
-        return looker.decided or self._comparison.estimate(measured, self.target)
+            return Evidence(Estimate(metric, loss if np.isfinite(metric) else np.inf, 0.0, 1.0, 1))
+        seen = known.measured if known is not None else {}
+        looker = _Looker(self._comparison, self.target, self.confidence, self._score_seconds, share, seen)
+        measured = self._scorer.measurements(plan, looker.is_enough, seen)
+        estimate = looker.decided or self._comparison.estimate(measured, self.target)
+        if looker.decided is not None or estimate.share == 1:
+            return Evidence(estimate)
+        return Evidence(estimate, False, measured)
 
 
 class _Looker:
@@ -82,32 +108,46 @@ class _Looker:
         target: The loss in question.
         confidence: How sure a decision has to be.
         score_seconds: What computing the metric takes on all data.
+        most: The share of the data after which to stop, decided or not.
+        seen: What was measured before.
 
     Attributes:
         decided: What decided the point, once something did.
     """
 
     def __init__(
-        self, comparison: Comparison, target: float, confidence: float, score_seconds: float
+        self,
+        comparison: Comparison,
+        target: float,
+        confidence: float,
+        score_seconds: float,
+        most: float,
+        seen: Measurements,
     ) -> None:
         self.decided: Estimate | None = None
         self._comparison = comparison
         self._target = target
         self._confidence = confidence
         self._score_seconds = score_seconds
-        self._due = list(LOOKS)
+        self._most = most
+        self._before = comparison.share(seen)
+        self._due = [look for look in LOOKS if look > self._before]
         self._begun = time.perf_counter()
 
-    def is_decided(self, measured: Measurements) -> bool:
+    def is_enough(self, measured: Measurements) -> bool:
         """Whether the rest of the data can be left out."""
         share = self._comparison.share(measured)
-        if share == 1 or not self._due or share < self._due[0]:
+        if share == 1:
             return False
-        self._due = [look for look in self._due if look > share]
-        left = (time.perf_counter() - self._begun) / share * (1 - share)
+        if self._due and share >= self._due[0]:
+            self._due = [look for look in self._due if look > share]
+            self._look(measured, share)
+        return self.decided is not None or share >= self._most
+
+    def _look(self, measured: Measurements, share: float) -> None:
+        left = (time.perf_counter() - self._begun) / (share - self._before) * (1 - share)
         if self._score_seconds * share * SCORES_PER_LOOK > _LOOKING_SHARE * left:
-            return False
+            return
         estimate = self._comparison.estimate(measured, self._target)
         if estimate.decides(self._target, self._confidence):
             self.decided = estimate
-        return self.decided is not None

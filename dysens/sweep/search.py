@@ -1,7 +1,8 @@
 """Searching instead of sweeping: each group's largest ratio within a target loss.
 
-Losses are taken to rise with the ratio, so that a grid of ratios can be halved instead of measured one by one; and a point is
-left as soon as the data seen decide it. Some ratios beyond the answer are measured as well, to see whether losses do rise.
+Losses are taken to rise with the ratio, so that a grid of ratios can be halved instead of measured one by one. A short look
+at each ratio tells where to go on; only the two ratios on either side of the answer are measured until the data decide
+them, going on from where the short look ended. Some ratios beyond are measured as well, to see whether losses do rise.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -20,28 +22,28 @@ from dysens.pruning.plan import PrunePlan, plan_for
 from dysens.results.journal import Journal
 from dysens.results.points import Point, ratio_key
 from dysens.sweep.deciding import Estimate
-from dysens.sweep.examining import Examiner
+from dysens.sweep.examining import Evidence, Examiner
 from dysens.sweep.found import GroupRatio, SearchResult, SpotCheck
 from dysens.sweep.strategy import Bracket, Costs, likely_answers, next_ratio
 
 # How many passes over the data a group takes, for the scorer to prepare by.
-_PASSES_PER_GROUP = 2.0
+_PASSES_PER_GROUP = 1.5
+# How much of the data a short look takes.
+_SHORT_LOOK = 0.2
 
 
 @dataclass
 class _Candidate:
-    """A group under search.
+    """A group under search. Index i stands for the i-th ratio of the grid, counted from 1.
 
     Attributes:
         group: The group.
-        bracket: What is known; its index i stands for the i-th ratio of the grid, counted from 1.
-        tried: What was found, by index.
+        tried: The indices that were looked at.
         passes: How many passes over the data that took.
     """
 
     group: ChannelGroup
-    bracket: Bracket
-    tried: dict[int, Estimate] = field(default_factory=dict)
+    tried: set[int] = field(default_factory=set)
     passes: float = 0.0
 
 
@@ -80,18 +82,19 @@ class Search:
         self._examiner = examiner
         self._spot_checks = _checked_count(spot_checks)
         self._journal = journal
-        self._candidates = [_Candidate(group, Bracket(0, len(self._grid) + 1)) for group in groups]
+        self._candidates = [_Candidate(group) for group in groups]
         self._costs = Costs()
-        self._known: dict[tuple[str, bytes], Estimate] = {}
+        self._known: dict[tuple[str, bytes], Evidence] = {}
+        self._key = cache(self._uncached_key)
         full = {(p.param, p.ratio): p for p in journal.points()} if journal is not None else {}
         for group in groups:
             # Removing nothing costs nothing.
-            self._known[group.name, b""] = Estimate(examiner.baseline, 0.0, 0.0, 1.0, 1)
+            self._known[group.name, b""] = Evidence(Estimate(examiner.baseline, 0.0, 0.0, 1.0, 1))
             for ratio in self._grid:
                 point = full.get((group.name, ratio))
                 if point is not None:
                     metric = np.nan if point.metric is None else point.metric
-                    self._known[self._key(group, ratio)] = Estimate(metric, point.loss, 0.0, 1.0, 1)
+                    self._known[self._key(group, ratio)] = Evidence(Estimate(metric, point.loss, 0.0, 1.0, 1))
 
     def run(self, show_progress: bool = True) -> SearchResult:
         """Find the ratios; every point is on disk before the next begins, one on part of the data marked as such."""
@@ -99,13 +102,10 @@ class Search:
         self._examiner.expect(work)
         with progress(len(self._candidates), "search", show_progress) as display:
             # One ratio of every group, then the next of every group: what the others lose tells where to look.
-            while open_ones := [c for c in self._candidates if not c.bracket.closed]:
+            while open_ones := [c for c in self._candidates if self._next(c) is not None]:
                 for candidate in open_ones:
-                    weights = likely_answers((c.bracket for c in self._candidates), len(self._grid))
-                    index = next_ratio(candidate.bracket, weights, self._costs)
-                    within = self._examiner.within(self._tried(candidate, index, display))
-                    candidate.bracket = candidate.bracket.after(index, within)
-                    display.reach(sum(c.bracket.closed for c in self._candidates))
+                    self._step(candidate, display)
+                    display.reach(sum(self._next(c) is None for c in self._candidates))
             checks = tuple(self._checked(candidate, display) for candidate in self._to_check())
         return SearchResult(
             tuple(self._found(candidate) for candidate in self._candidates),
@@ -115,32 +115,59 @@ class Search:
             checks,
         )
 
-    def _key(self, group: ChannelGroup, ratio: float) -> tuple[str, bytes]:
+    def _uncached_key(self, group: ChannelGroup, ratio: float) -> tuple[str, bytes]:
         """In a narrow group several ratios remove the same units."""
         return group.name, self._choose(group, ratio).tobytes()
+
+    def _evidence(self, candidate: _Candidate, index: int) -> Evidence:
+        return self._known[self._key(candidate.group, self._grid[index - 1])]
 
     def _plan(self, group: ChannelGroup, ratio: float) -> PrunePlan:
         return plan_for(self._roles, group.removal(self._choose(group, ratio)))
 
-    def _tried(self, candidate: _Candidate, index: int, display: Progress) -> Estimate:
+    def _bracket(self, candidate: _Candidate) -> Bracket:
+        """What the ratios tried so far say, those that only lean to one side included."""
+        within = {i for i in candidate.tried if self._examiner.within(self._evidence(candidate, i).estimate)}
+        high = min(candidate.tried - within, default=len(self._grid) + 1)
+        return Bracket(max((i for i in within if i < high), default=0), high)
+
+    def _next(self, candidate: _Candidate) -> tuple[int, float] | None:
+        """The index to look at next, and how much of the data for; None if the answer is known."""
+        bracket = self._bracket(candidate)
+        if not bracket.closed:
+            weights = likely_answers((self._bracket(c) for c in self._candidates), len(self._grid))
+            return next_ratio(bracket, weights, self._costs), _SHORT_LOOK
+        # The far side first: it takes less data, and if it turns out to be within, the near one need not be known.
+        sides = [i for i in (bracket.high, bracket.low) if i in candidate.tried]
+        return next(((i, 1.0) for i in sides if not self._evidence(candidate, i).decided), None)
+
+    def _step(self, candidate: _Candidate, display: Progress) -> None:
+        ahead = self._next(candidate)
+        if ahead is not None:
+            self._look(candidate, *ahead, display)
+
+    def _look(self, candidate: _Candidate, index: int, share: float, display: Progress) -> Evidence:
         group, ratio = candidate.group, self._grid[index - 1]
         display.at(f"{group.path} at {ratio:g}")
         key = self._key(group, ratio)
-        if key not in self._known:
+        known = self._known.get(key)
+        if known is None or (not known.decided and share > known.estimate.share):
             start = time.perf_counter()
-            estimate = self._known[key] = self._examiner.estimate(self._plan(group, ratio))
+            found = self._known[key] = self._examiner.examine(self._plan(group, ratio), known, share)
             seconds = time.perf_counter() - start
-            candidate.passes += estimate.share
-            self._costs.learn(self._examiner.within(estimate), estimate.share)
-            if self._journal is not None:
-                self._journal.append(
-                    Point(
-                        group.name, group.path, ratio, estimate.metric, estimate.loss, seconds, estimate.share
-                    )
-                )
-        candidate.tried[index] = self._known[key]
-        display.last(self._known[key].loss)
+            passes = found.estimate.share - (known.estimate.share if known is not None else 0.0)
+            candidate.passes += passes
+            self._costs.learn(self._examiner.within(found.estimate), passes)
+            self._write(group, ratio, found.estimate, seconds)
+        candidate.tried.add(index)
+        display.last(self._known[key].estimate.loss)
         return self._known[key]
+
+    def _write(self, group: ChannelGroup, ratio: float, found: Estimate, seconds: float) -> None:
+        if self._journal is not None:
+            self._journal.append(
+                Point(group.name, group.path, ratio, found.metric, found.loss, seconds, found.share)
+            )
 
     def _to_check(self) -> list[_Candidate]:
         """Groups with ratios beyond the answer that nobody measured, spread over the model."""
@@ -149,19 +176,21 @@ class Search:
         return [free[index] for index in np.linspace(0, len(free) - 1, wanted).round().astype(int)]
 
     def _beyond(self, candidate: _Candidate) -> list[int]:
-        above = range(candidate.bracket.high + 1, len(self._grid) + 1)
+        above = range(self._bracket(candidate).high + 1, len(self._grid) + 1)
         return [index for index in above if index not in candidate.tried]
 
     def _checked(self, candidate: _Candidate, display: Progress) -> SpotCheck:
         index = self._beyond(candidate)[0]
-        estimate = self._tried(candidate, index, display)
+        estimate = self._look(candidate, index, 1.0, display).estimate
         rises = not self._examiner.within(estimate)
         return SpotCheck(candidate.group.name, self._grid[index - 1], estimate.loss, rises)
 
     def _found(self, candidate: _Candidate) -> GroupRatio:
-        low, high = candidate.bracket.low, candidate.bracket.high
-        estimate = candidate.tried[low] if low else self._known[candidate.group.name, b""]
-        shares = [each.share for each in candidate.tried.values()]
+        bracket = self._bracket(candidate)
+        low, high = bracket.low, bracket.high
+        found = self._evidence(candidate, low) if low else self._known[candidate.group.name, b""]
+        estimate = found.estimate
+        shares = [self._evidence(candidate, index).estimate.share for index in candidate.tried]
         return GroupRatio(
             candidate.group.name,
             candidate.group.path,

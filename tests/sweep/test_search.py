@@ -7,14 +7,16 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity, Sensitivities
 from dysens.errors import InputError, JournalError
 from dysens.sweep.evaluators import evaluate
+from dysens.sweep.metric_evaluators import MetricEvaluator
 
-from .digits import SHAPE, evaluator, trained
+from .digits import SHAPE, batches, evaluator, trained
 from .sweeping import SHAPE as SMALL_SHAPE
 from .sweeping import network
 
@@ -93,6 +95,24 @@ def test_more_confidence_takes_more_data(ds):
     assert some.passes < most.passes
     assert np.mean([g.share for g in some.groups]) < np.mean([g.share for g in most.groups])
     assert (some.confidence, most.confidence) == (0.5, 0.9999)
+
+
+class Counting(MetricEvaluator):
+    """Knows how many samples it has measured."""
+
+    measured = 0
+
+    def measure(self, outputs, batch):
+        self.measured += len(batch[0])
+        return super().measure(outputs, batch)
+
+
+def test_a_look_goes_on_where_the_last_one_ended(ds):
+    """No sample is measured twice: what the passes add up to is all that was measured."""
+    counting = Counting(batches(), paddle.metric.Accuracy())
+    found = ds.search(counting, TARGET, progress=False, fast="off", spot_checks=0)
+    samples = sum(len(batch[0]) for batch in batches())
+    assert counting.measured == pytest.approx(samples * (1 + found.passes))
 
 
 class TestJournal:

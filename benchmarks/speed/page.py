@@ -119,9 +119,9 @@ How many points are measured in the time in which the reference measures one.
             rows,
         )
     }
-Six groups from the first layer to the last, each at another ratio, measured in turns by all. "Samples apart" is the largest
+Five groups from the first layer to the last, each at another ratio, measured in turns by all. "Samples apart" is the largest
 difference between two losses, in images. Paddle runs a live model on one core unless told otherwise (`OMP_NUM_THREADS`); the
-compiled copy takes all cores, so there is a column for it on one. Ratios are medians over the six. The time of PaddleSlim and of
+compiled copy takes all cores, so there is a column for it on one. Ratios are medians over the five. The time of PaddleSlim and of
 the live model is the smaller of wall and processor seconds, so that other work on the machine can't make them look slow.
 
 Compiling (a few seconds, once a sweep) is not in this table. It is in the next ones.

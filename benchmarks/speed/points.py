@@ -14,7 +14,7 @@ from subjects import SUBJECTS, Subject
 
 from dysens import DygraphSensitivity
 
-SAMPLE = 6
+SAMPLE = 5
 
 
 def measure(name: str) -> Figures:
@@ -50,7 +50,7 @@ def _slim(subject: Subject) -> Any:
 def _spread(groups: list[str]) -> list[tuple[str, float]]:
     """Groups from the first to the last, each with another ratio."""
     chosen = [groups[index] for index in np.linspace(0, len(groups) - 1, SAMPLE).round().astype(int)]
-    return list(zip(chosen, (0.5, 0.1, 0.7, 0.3, 0.9, 0.5)))
+    return list(zip(chosen, (0.5, 0.1, 0.7, 0.3, 0.9)))
 
 
 def _in_turns(

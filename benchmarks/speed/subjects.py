@@ -51,7 +51,7 @@ class Subject:
     loss: Callable[..., paddle.Tensor] | None = None
 
 
-def mobilenet(images: int = 400) -> Subject:
+def mobilenet(images: int = 200) -> Subject:
     """MobileNetV1 at scale 1.0 on digits that are enlarged to 128x128."""
     test = enlarged(load_digits()[1], SIDE)
     model = _trained_mobilenet()

@@ -213,7 +213,7 @@ class TestChunks:
         calls = self.calls(*[(1, 3, 8, 8)] * 10, *[(1, 3, 4, 8)] * 3)
         chunks = chunked(calls, stack=True)
         assert sorted(n for chunk in chunks for n in chunk.members) == list(range(13))
-        assert sorted(len(chunk.members) for chunk in chunks) == [2, 3, 8]
+        assert sorted(len(chunk.members) for chunk in chunks) == [2, 3, 4, 4]
         for chunk in chunks:
             parts = chunk.split({"same": chunk.call.tensors[0] * 2, "none": None})
             for number, part in zip(chunk.members, parts):

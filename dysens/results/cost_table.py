@@ -77,29 +77,33 @@ class TermCost:
             for lose in self._losing
         ]
         self._choice: Choice = (0,) * len(self._losing)
+        self._values = self._coefficients * self._left[self._places].prod(axis=1)
 
     def of(self, choice: Choice) -> float:
         """See `CostTable`."""
         self._move_to(choice)
-        return float((self._coefficients * self._left[self._places].prod(axis=1)).sum())
+        return float(self._values.sum())
 
     def along(self, choice: Choice, group: int) -> np.ndarray:
         """See `CostTable`."""
         self._move_to(choice)
-        values = self._coefficients * self._left[self._places].prod(axis=1)
         touched, losing = self._terms[group], self._losing[group]
         left = self._left + losing[choice[group]] - losing
         changing = (self._coefficients[touched] * left[:, self._places[touched]].prod(axis=2)).sum(axis=1)
-        fixed = values.sum() - values[touched].sum()
+        fixed = self._values.sum() - self._values[touched].sum()
         return np.asarray(fixed + changing)
 
     def _move_to(self, choice: Choice) -> None:
-        """Searches ask for neighbours of what they asked for last: only what differs is taken away or given back."""
-        if choice != self._choice:
-            for losing, before, now in zip(self._losing, self._choice, choice):
-                if before != now:
-                    self._left += losing[before] - losing[now]
-            self._choice = choice
+        """Searches ask for neighbours of what they asked for last: only what differs is computed anew."""
+        if choice == self._choice:
+            return
+        changed = [g for g, (before, now) in enumerate(zip(self._choice, choice)) if before != now]
+        for group in changed:
+            losing = self._losing[group]
+            self._left += losing[self._choice[group]] - losing[choice[group]]
+        self._choice = choice
+        touched = np.concatenate([self._terms[group] for group in changed])
+        self._values[touched] = self._coefficients[touched] * self._left[self._places[touched]].prod(axis=1)
 
 
 def _losing(costs: Costs, name: str, ratios: Sequence[float]) -> np.ndarray:

@@ -43,7 +43,8 @@ const WORDS = {
       "count for nothing here.",
     unscoredNote: (number) => `${number} points have no score (NaN or infinite). The loss beyond one is unknown and shown as “?”.`,
     budget: "What a share of the FLOPs costs",
-    budgetNote: "Predicted loss against FLOPs removed. Where the curve turns up is where to stop. The dot is the choice above. The curve ends at a loss of 1: all is lost.",
+    budgetNote: "Predicted loss against FLOPs removed, as far as measured or to a loss of 1. Where the curve turns up is where to " +
+      "stop. The dot is the choice above, if it lies in the picture.",
     table: "Layer by layer",
     layer: "Layer",
     channels: "Channels",
@@ -102,7 +103,7 @@ const WORDS = {
     partialNote: (number) => `${number} 个测点只用了部分数据（搜索会提前停止），以空心点画出，不参与计算。`,
     unscoredNote: (number) => `${number} 个测点没有得分（NaN 或无穷大），其后的损失未知，显示为“?”。`,
     budget: "减少 FLOPs 的代价",
-    budgetNote: "预测损失随减少的 FLOPs 的变化。曲线开始上翘处就是该停下的地方。圆点是上面的选择；曲线画到损失达到 1 为止。",
+    budgetNote: "预测损失随减少的 FLOPs 的变化，画到已测范围或损失 1 为止。曲线开始上翘处就是该停下的地方。圆点是上面的选择（若在图内）。",
     table: "逐层结果",
     layer: "层",
     channels: "通道",

@@ -42,13 +42,14 @@ def _add_options(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace, out: Output) -> None:
+    given = _given(options)  # what cannot be read is said before Paddle is loaded
+
     from dysens.cli.analysis import sensitivity_of
     from dysens.cli.subject import subject_of
     from dysens.cli.tables import outcome_text
     from dysens.pruning.checkpoint import save_pruned
     from dysens.recipes.steps import Sweeping, choose
 
-    given = _given(options)  # what cannot be read is said before the model is built
     subject = subject_of(model_name(options))
     if not subject.trained:
         out.say(f"{options.model} has random weights: what remains of them is no better (--weights FILE)")

@@ -1,0 +1,71 @@
+"""Configs of PaddleOCR and PaddleDetection as models, on a few generated images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dysens import Sensitivities
+from dysens.adapters.shapes import make_shapes
+from dysens.adapters.text_images import Fonts, find_fonts, write_scenes
+from dysens.pruning.checkpoint import has_plan
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """PP-OCRv3 det with its released weights, and two small images to score it on."""
+    folder = tmp_path_factory.mktemp("scenes")
+    write_scenes(folder, 2, 2, (192, 128), Fonts(find_fonts().latin))
+    return [
+        str(CONFIGS / "ocr" / "ch_PP-OCRv3_det.yml"),
+        *("--set", f"Eval.dataset.data_dir={folder}"),
+        *("--set", f"Eval.dataset.label_file_list=[{folder}/label.txt]"),
+        "--eval-only",
+    ]
+
+
+def test_a_paddleocr_config_from_sweep_to_pruned_checkpoint(dysens, scenes):
+    words = ["--only", "backbone.conv.conv.weight,head.*", "--ratios", "0.25,0.75", "--fast", "off", "--json"]
+    swept = dysens("sweep", *scenes, *words)
+    assert swept.code == 0, swept.err
+    sens = Sensitivities.load("sens.jsonl")
+    assert len(json.loads(swept.out)["groups"]) == len(sens) == 3
+    assert sens.baseline > 0.5
+    assert "scored by DetMetric.hmean on" in dysens("show", "sens.jsonl").out
+
+    cut = dysens("prune", *scenes, "sens.jsonl", "--flops", "0.01", "-o", "out/pruned", "--json")
+    assert cut.code == 0, cut.err
+    outcome = json.loads(cut.out)
+    assert outcome["flops_after"] <= 0.99 * outcome["flops_before"]
+    assert has_plan("out/pruned")
+    again = dysens("groups", *scenes, "--weights", "out/pruned.pdparams", "--json")
+    widths = {group["path"]: group["channels"] for group in json.loads(again.out)["groups"]}
+    assert {group["path"]: group["after"] for group in outcome["groups"]}.items() <= widths.items()
+
+
+def test_the_training_forward_needs_training_data(dysens, scenes):
+    done = dysens("groups", *scenes[:-1], "--set", "Train.dataset.label_file_list=[nowhere.txt]")
+    assert (done.code, done.out) == (1, "")
+    assert "nowhere.txt" in done.err
+
+
+def test_a_config_without_weights_is_not_swept(dysens):
+    done = dysens("sweep", CONFIGS / "ocr" / "det_mv3_db.yml", "--eval-only")
+    assert done.code == 1
+    assert "random weights" in done.err
+
+
+def test_a_paddledetection_config(dysens, tmp_path):
+    make_shapes(tmp_path / "shapes", 2, seed=3)
+    roles = ("TrainDataset", "EvalDataset", "TestDataset")
+    folders = [word for role in roles for word in ("--set", f"{role}.dataset_dir={tmp_path / 'shapes'}")]
+    config = CONFIGS / "det" / "picodet_s_shapes.yml"
+    done = dysens("groups", config, *folders, "--set", "weights=null", "--eval-only", "--json")
+    assert done.code == 0, done.err
+    assert len(json.loads(done.out)["groups"]) > 30
+    misspelt = dysens("groups", config, "--set", "EvalDatset.dataset_dir=x")
+    assert 'did you mean "EvalDataset"?' in misspelt.err

@@ -48,7 +48,7 @@ class Progress:
 
     def last(self, loss: float) -> None:
         """Say what the last point lost; it is shown with whatever is told next."""
-        self._last = f"loss {loss:.4f}"
+        self._last = f"last loss {loss:.4f}"
 
     def reach(self, done: int) -> None:
         """So many points are done in all."""
@@ -58,7 +58,8 @@ class Progress:
         self._tell()
 
     def _tell(self) -> None:
-        note = ", ".join(part for part in (self._where, self._last) if part)
+        # The loss first: names are long, and a bar is cut off at the edge of the terminal.
+        note = ", ".join(part for part in (self._last, self._where) if part)
         if self._bar is not None:
             self._bar.set_postfix_str(note)
         elif self._shown and time.monotonic() - self._spoke >= _SECONDS_BETWEEN_LINES:

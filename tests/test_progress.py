@@ -44,7 +44,7 @@ def test_a_bar_on_a_terminal():
     assert "sweep:" in seen
     assert "1/4" in seen
     assert "4/4" in seen
-    assert "stem.0.weight at 0.5, loss 0.1250" in seen
+    assert "last loss 0.1250, stem.0.weight at 0.5" in seen
     assert "<" in seen  # 00:03<00:01: what is gone, what is left
 
 
@@ -72,7 +72,7 @@ def test_a_line_in_the_log_now_and_then(caplog, monkeypatch):
         display.reach(2)
     first, second = caplog.messages
     assert first.startswith("sweep: 1 of 4 points, unknown time left, stem.0.weight at 0.5")
-    assert second.startswith("sweep: 2 of 4 points, 00:00 left, stem.0.weight at 0.5, loss 0.1250")
+    assert second.startswith("sweep: 2 of 4 points, 00:00 left, last loss 0.1250, stem.0.weight at 0.5")
     with progress(4, "sweep", shown=False) as display:
         display.reach(1)
     assert len(caplog.messages) == 2

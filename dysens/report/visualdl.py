@@ -5,8 +5,8 @@
         log_sensitivities(writer, sens)
 
 `visualdl --logdir vdl` then shows, under Scalars, ``sweep/loss`` and ``sweep/metric`` over the number of points, and for each
-layer ``sensitivity/<layer>``, the loss over the share of channels removed in per mille; under Images, the heat map and the
-curves.
+layer ``sensitivity/<layer>``, the loss over the share of channels removed in per mille (set Smoothing to 0, or a second line is
+drawn beside the measured one); under Samples, the heat map and the curves.
 """
 
 from __future__ import annotations

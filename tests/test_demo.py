@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dysens import DygraphSensitivity, Sensitivities
+from dysens import DygraphSensitivity, Sensitivities, cli
 from dysens.demo import FILES, INPUT_SHAPE, DigitNet, main, results_table
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.plan import PrunePlan
@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("runs") / "deep" / "demo"
     place.mkdir(parents=True)
     (place / "sensitivities.jsonl").write_text('{"kind": "of an earlier run')
-    assert main(["--quick", "--output", str(place)]) == 0
+    assert cli.main(["demo", "--quick", "--output", str(place)]) == 0
     return place
 
 

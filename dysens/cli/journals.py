@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dysens.errors import DysensError
 
 if TYPE_CHECKING:
+    from dysens.results.points import Header
     from dysens.results.sensitivities import Sensitivities
 
 
@@ -17,10 +18,17 @@ def kept(path: Path) -> str:
 
     beside = Path(f"{path}.jsonl")  # where a sweep goes on that was given a PaddleSlim file
     place = beside if beside.is_file() else path
-    if not place.is_file():
+    if not (place.is_file() and holds_sensitivities(place)):
         return "nothing was measured yet"
     sens = Sensitivities.load(place)
-    return f"{_counted(len(sens.points) + len(sens.partial_points), 'point')} are safe in {place}"
+    points = len(sens.points) + len(sens.partial_points)
+    return f"{_counted(points, 'point')} {'is' if points == 1 else 'are'} safe in {place}"
+
+
+def written(path: Path, sens: Sensitivities) -> tuple[str, dict[str, Any]]:
+    """What a file that was written holds: in words, and as data."""
+    data = {"file": str(path), "points": len(sens.points), "groups": len(sens)}
+    return f"{_counted(len(sens.points), 'point')} of {_counted(len(sens), 'group')} are in {path}", data
 
 
 def holds_sensitivities(path: Path) -> bool:
@@ -32,6 +40,13 @@ def holds_sensitivities(path: Path) -> bool:
     except DysensError:
         return False
     return True
+
+
+def header_in(path: Path) -> Header | None:
+    """What a journal says it was measured on; None for any other file."""
+    from dysens.results.loading import header_of
+
+    return header_of(path) if holds_sensitivities(path) else None
 
 
 def described(path: Path, sens: Sensitivities) -> str:

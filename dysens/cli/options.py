@@ -65,16 +65,21 @@ def add_model(parser: CommandParser) -> None:
     parser.add_argument("--eval-only", action="store_true", help="leave a config's training forward out")
 
 
-def add_choice_of_filters(parser: CommandParser) -> None:
-    """Which filters go, and which never do."""
+def add_choice_of_filters(parser: CommandParser, default: str | None = "fpgm") -> None:
+    """Which filters go, and which never do.
+
+    Args:
+        parser: The command's.
+        default: The criterion if none is given; None if the command finds out itself.
+    """
     from dysens.criteria import CRITERIA
 
     parser.add_argument(
         "--criterion",
         type=one_of(list(CRITERIA)),
-        default="fpgm",
+        default=default,
         metavar="NAME",
-        help=f"what goes first: {', '.join(CRITERIA)} (fpgm)",
+        help=f"what goes first: {', '.join(CRITERIA)} ({default or 'as swept'})",
     )
     parser.add_argument(
         "--skip-vars",

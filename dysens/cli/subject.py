@@ -14,7 +14,7 @@ from typing import Any, Union
 import paddle
 
 from dysens.cli.naming import ModelName
-from dysens.errors import InputError, nearest
+from dysens.errors import DysensError, InputError, nearest
 from dysens.pruning.checkpoint import load_checkpoint
 from dysens.recipes.recipe import Task
 from dysens.settings import parsed_setting
@@ -107,9 +107,18 @@ def _of_task(name: ModelName, task: Task, network: paddle.nn.Layer, trained: boo
         network,
         task.example_inputs,
         lambda: _named_scoring(name, task.model) or task.evaluator,
-        task.train_inputs if name.with_training else None,
+        _train_inputs(task) if name.with_training else None,
         trained,
     )
+
+
+def _train_inputs(task: Task) -> Any:
+    try:
+        return task.train_inputs
+    except DysensError as error:
+        raise InputError(
+            f"{error} (Groups are proven for the training forward too, and that needs training data: --eval-only leaves it out.)"
+        ) from error
 
 
 def _of_function(name: ModelName) -> Subject:

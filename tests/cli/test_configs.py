@@ -51,6 +51,7 @@ def test_the_training_forward_needs_training_data(dysens, scenes):
     done = dysens("groups", *scenes[:-1], "--set", "Train.dataset.label_file_list=[nowhere.txt]")
     assert (done.code, done.out) == (1, "")
     assert "nowhere.txt" in done.err
+    assert "--eval-only leaves it out" in done.err
 
 
 def test_a_config_without_weights_is_not_swept(dysens):

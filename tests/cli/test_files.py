@@ -205,7 +205,7 @@ def test_merge(dysens, tmp_path):
     _part(tmp_path / "b.jsonl", point(ratio=0.2), point("conv2d_1.w_0", 0.2))
     done = dysens("merge", "a.jsonl", "b.jsonl", "-o", "both.jsonl")
     assert done.code == 0
-    assert "3 points of 2 groups" in done.err
+    assert done.out == "3 points of 2 groups are in both.jsonl\n"
     with Journal.open("both.jsonl", header()) as opened:  # it still knows what it was measured on
         assert [(each.param, each.ratio) for each in opened.points()] == [
             ("conv2d_0.w_0", 0.1),

@@ -169,6 +169,21 @@ def test_a_sweep_and_what_follows(dysens):
     assert len(history(again)) == 1
 
 
+def test_a_cut_goes_by_what_was_swept(dysens):
+    words = [*FAST, "--ratios", "0.5", "--criterion", "l1"]
+    assert dysens("sweep", *MADE, *words).code == 0
+    aim = ["--flops", "0.1", "--json"]
+    as_swept = dysens("prune", *MADE, "sens.jsonl", *aim)
+    assert "criterion" not in as_swept.err
+    assert as_swept.out == dysens("prune", *MADE, "sens.jsonl", *aim, "--criterion", "l1").out
+    assert (
+        "swept with the criterion l1" in dysens("prune", *MADE, "sens.jsonl", *aim, "--criterion", "l2").err
+    )
+    other = dysens("prune", *MADE, "sens.jsonl", *aim, "--set", "seed=1")
+    assert other.code == 0
+    assert "swept with other weights" in other.err
+
+
 def test_a_pruned_checkpoint_is_pruned_further(dysens):
     Path("r.yml").write_text("convs.0.weight: 0.5\n")
     assert dysens("prune", *MADE, "r.yml", "-o", "once").code == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_sensitivities, add_writing
+from dysens.cli.journals import written
+from dysens.cli.options import add_json, add_sensitivities, add_writing
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser
 
@@ -16,6 +17,7 @@ def _add_options(parser: CommandParser) -> None:
     parser.add_argument(
         "--static", action="store_true", help="a pickle of PaddleSlim's static sweep, a plain dict"
     )
+    add_json(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:
@@ -25,7 +27,7 @@ def _run(options: Namespace, out: Output) -> None:
 
     sens = Sensitivities.load(options.sensitivities)
     write_as(options.output, sens, header_of(options.sensitivities), options.overwrite, options.static)
-    out.say(f"{len(sens.points)} points of {len(sens)} groups are in {options.output}")
+    out.result(*written(options.output, sens))
 
 
 COMMAND = Command(

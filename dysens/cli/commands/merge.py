@@ -6,7 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_writing
+from dysens.cli.journals import written
+from dysens.cli.options import add_json, add_writing
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser, one_of
 
@@ -19,6 +20,7 @@ def _add_options(parser: CommandParser) -> None:
     parser.add_argument(
         "--prefer", type=one_of(SIDES), metavar="WHICH", help="first or last: who is right where two differ"
     )
+    add_json(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:
@@ -28,7 +30,7 @@ def _run(options: Namespace, out: Output) -> None:
     header = common_header(options.parts, options.prefer)
     sens = Sensitivities.merge(options.parts, options.prefer)
     write_as(options.output, sens, header, options.overwrite)
-    out.say(f"{len(sens.points)} points of {len(sens)} groups are in {options.output}")
+    out.result(*written(options.output, sens))
 
 
 COMMAND = Command(

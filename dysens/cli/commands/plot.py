@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_sensitivities
+from dysens.cli.options import add_json, add_sensitivities
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser, number, one_of
 from dysens.errors import InputError
@@ -34,6 +34,7 @@ def _add_options(parser: CommandParser) -> None:
         help="curves (default), heatmap, or flops: removed against loss",
     )
     parser.add_argument("--loss", type=number, metavar="L", help="mark this loss in the curves")
+    add_json(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dysens.cli.command import Command
 from dysens.cli.options import (
@@ -19,7 +20,12 @@ from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser
 
 if TYPE_CHECKING:
+    import paddle
+
+    from dysens.pruning.outcome import PruneOutcome
     from dysens.results.sensitivities import Sensitivities
+
+log = logging.getLogger("dysens.cli")
 
 
 def _add_options(parser: CommandParser) -> None:
@@ -37,12 +43,13 @@ def _add_options(parser: CommandParser) -> None:
         help="writes NAME.pdparams and NAME.plan.json (pruned)",
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw widths before and after")
-    add_choice_of_filters(parser)
+    add_choice_of_filters(parser, default=None)
     add_json(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:
     given = _given(options)  # what cannot be read is said before Paddle is loaded
+    options.criterion = _criterion(options)
 
     from dysens.cli.analysis import sensitivity_of
     from dysens.cli.subject import subject_of
@@ -52,11 +59,13 @@ def _run(options: Namespace, out: Output) -> None:
 
     subject = subject_of(model_name(options))
     if not subject.trained:
-        out.say(f"{options.model} has random weights: what remains of them is no better (--weights FILE)")
+        log.warning(
+            "%s has random weights, and so has what is left of it: give --weights FILE.", options.model
+        )
+    _check_weights(subject.model, options.chosen_by)
     ds = sensitivity_of(subject, options, out)
-    ratios = (
-        given if isinstance(given, dict) else choose(ds, given, aim_of(options), Sweeping(options.chosen_by))
-    )
+    swept = Sweeping(options.chosen_by)
+    ratios = given if isinstance(given, dict) else choose(ds, given, aim_of(options), swept)
     difference = ds.verify(ratios)
     outcome = ds.prune_vars(ratios)
     save_pruned(subject.network, options.output)
@@ -65,7 +74,13 @@ def _run(options: Namespace, out: Output) -> None:
         from dysens.report.plots import widths
 
         save_figure(widths(outcome), options.plot)
-    data = {
+    out.result(outcome_text(outcome, out.width), _data(outcome, difference, options.output))
+    out.say(f"masked and cut model agree within {difference:.1e} of the largest output")
+    out.say(f"saved as {options.output}.pdparams with {options.output}.plan.json (load_pruned reads both)")
+
+
+def _data(outcome: PruneOutcome, difference: float, place: Path) -> dict[str, Any]:
+    return {
         "flops_before": outcome.flops_before,
         "flops_after": outcome.flops_after,
         "params_before": outcome.params_before,
@@ -75,12 +90,37 @@ def _run(options: Namespace, out: Output) -> None:
             {"param": name, "path": path, "before": before, "after": after}
             for name, path, before, after in outcome.widths
         ],
-        "weights": f"{options.output}.pdparams",
-        "plan": f"{options.output}.plan.json",
+        "weights": f"{place}.pdparams",
+        "plan": f"{place}.plan.json",
     }
-    out.result(outcome_text(outcome, out.width), data)
-    out.say(f"masked and cut model agree within {difference:.1e} of the largest output")
-    out.say(f"saved as {options.output}.pdparams with {options.output}.plan.json (load_pruned reads both)")
+
+
+def _criterion(options: Namespace) -> str:
+    """What losses were measured with is what has to be cut; a file of ratios does not know it."""
+    from dysens.cli.journals import header_in
+    from dysens.criteria import CRITERIA
+
+    header = header_in(options.chosen_by)
+    swept = header.criterion if header is not None else None
+    chosen = str(options.criterion or (swept if swept in CRITERIA else "fpgm"))
+    if swept is not None and chosen != swept:
+        log.warning(
+            "%s was swept with the criterion %s; what %s cuts may cost more.",
+            options.chosen_by,
+            swept,
+            chosen,
+        )
+    return chosen
+
+
+def _check_weights(model: paddle.nn.Layer, journal: Path) -> None:
+    """Losses of other weights may still be a guide, but not in silence."""
+    from dysens.cli.journals import header_in
+    from dysens.fingerprint import fingerprint
+
+    header = header_in(journal)
+    if header is not None and header.weights != fingerprint(model):
+        log.warning("%s was swept with other weights than these; its losses may not hold.", journal)
 
 
 def _given(options: Namespace) -> dict[str, float] | Sensitivities:

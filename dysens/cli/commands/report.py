@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_sensitivities
+from dysens.cli.options import add_json, add_sensitivities
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser
 
@@ -18,6 +18,7 @@ def _add_options(parser: CommandParser) -> None:
     )
     parser.add_argument("--title", metavar="TEXT", help="its heading")
     parser.add_argument("--language", metavar="LANG", help="en or zh (default: the reader's)")
+    add_json(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:

@@ -1,5 +1,6 @@
 # Everything from a fresh clone, with Python 3.9 to 3.12 and make:
 #   make demo      train, sweep, prune and fine-tune a small network, and say where the files are
+#   make demo-ocr  the same for a released PP-OCR network, to an exported model (OCR=rec: the recogniser)
 #   make test      the whole suite on both stacks
 # The stacks (see the table in README.md) live in .venvs/ and are rebuilt when their requirements change.
 
@@ -13,11 +14,11 @@ SOURCES := dysens tests tools benchmarks setup.py
 # Paddle warns, in Python and in C++, about things that a user of the demo can do nothing about (ccache, batch norm).
 QUIETLY := GLOG_minloglevel=2 PYTHONWARNINGS=ignore::UserWarning
 
-.PHONY: demo test lint docs bench venvs clean help
+.PHONY: demo demo-ocr test lint docs bench venvs clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '2,3s/^#   //p' Makefile
+	@sed -n '2,4s/^#   //p' Makefile
 	@echo 'make lint      ruff and mypy'
 	@echo 'make docs      the documents and the API reference as a site, in output/site'
 	@echo 'make bench     how fast it is, against PaddleSlim: docs/benchmarks.md (25 minutes on an idle machine)'
@@ -26,6 +27,10 @@ help:
 
 demo: .venvs/paddle3/.stamp
 	@$(QUIETLY) $(PADDLE3) -m dysens.demo
+
+OCR ?= det
+demo-ocr: .venvs/paddle3/.stamp
+	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.ocr_demo $(OCR)
 
 # Both stacks at the same time, one core each. Each stack's output comes in one piece when it is done, and pytest's closing
 # lines once more at the end; what is under way stands in output/test-*.log.

@@ -43,6 +43,13 @@ class Sweeping:
     fast: str = "auto"
     target_loss: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.target_loss is not None and self.workers > 1:
+            raise InputError(
+                "a search (--target_loss) decides from what it has seen what to measure next, so it runs in one process: "
+                "leave --workers out, or sweep."
+            )
+
     @property
     def found_file(self) -> Path:
         """What a search finds: a point per group, its largest ratio. Beside the journal, which keeps all that it tried."""
@@ -123,11 +130,6 @@ def search(
     """
     if options.target_loss is None:
         raise InputError("a search needs a target loss.")
-    if options.workers > 1:
-        raise InputError(
-            "a search (--target_loss) decides from what it has seen what to measure next, so it runs in one process: "
-            "leave --workers out, or sweep."
-        )
     options.sen_file.parent.mkdir(parents=True, exist_ok=True)
     found = ds.search(
         evaluator,

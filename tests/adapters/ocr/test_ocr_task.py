@@ -65,55 +65,6 @@ def test_config_is_not_changed(config):
     assert task.config["Architecture"]["Head"]["out_channels_list"]["CTCLabelDecode"] == 6625
 
 
-@pytest.fixture
-def distillation(config):
-    """Two small detectors, one teaching the other, in the shape of PaddleOCR's distillation configs."""
-    single = config("det_mv3_db", SMALL_BATCH, SMALL_CROPS)
-    network = single["Architecture"] | {
-        "return_all_feats": False,
-        "Neck": {"name": "DBFPN", "out_channels": 24},
-    }
-    teacher = copy.deepcopy(network) | {"freeze_params": True}
-    student = copy.deepcopy(network)
-    student["Backbone"] = {"name": "MobileNetV3", "scale": 0.35, "model_name": "small"}
-    single["Architecture"] = {
-        "name": "DistillationModel",
-        "algorithm": "Distillation",
-        "model_type": "det",
-        "Models": {"Teacher": teacher, "Student": student},
-    }
-    single["PostProcess"] |= {
-        "name": "DistillationDBPostProcess",
-        "model_name": ["Student", "Teacher"],
-        "box_thresh": 0.1,
-    }
-    single["PostProcess"] |= {"thresh": 0.1}
-    single["Metric"] = {
-        "name": "DistillationMetric",
-        "base_metric_name": "DetMetric",
-        "main_indicator": "hmean",
-        "key": "Student",
-    }
-    single["Loss"] = {
-        "name": "CombinedLoss",
-        "loss_config_list": [
-            {
-                "DistillationDBLoss": {
-                    "weight": 1.0,
-                    "model_name_list": ["Student"],
-                    "name": "DBLoss",
-                    "balance_loss": True,
-                    "main_loss_type": "DiceLoss",
-                    "alpha": 5,
-                    "beta": 10,
-                    "ohem_ratio": 3,
-                }
-            }
-        ],
-    }
-    return single
-
-
 def test_sub_model_is_the_live_one_inside(distillation):
     task = OcrTask(distillation)
     assert task.submodel == "Student"

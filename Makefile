@@ -1,6 +1,6 @@
 # Everything from a fresh clone, with Python 3.9 to 3.12 and make:
 #   make demo      train, sweep, prune and fine-tune a small network, and say where the files are
-#   make demo-ocr  the same for a released PP-OCR network, to an exported model (OCR=rec: the recogniser)
+#   make demo-ocr  the same for a released PP-OCR network, down to an exported model
 #   make test      the whole suite on both stacks
 # The stacks (see the table in README.md) live in .venvs/ and are rebuilt when their requirements change.
 
@@ -28,9 +28,8 @@ help:
 demo: .venvs/paddle3/.stamp
 	@$(QUIETLY) $(PADDLE3) -m dysens.demo
 
-OCR ?= det
 demo-ocr: .venvs/paddle3/.stamp
-	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.ocr_demo $(OCR)
+	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.ocr_demo
 
 # Both stacks at the same time, one core each. Each stack's output comes in one piece when it is done, and pytest's closing
 # lines once more at the end; what is under way stands in output/test-*.log.

@@ -1,7 +1,6 @@
 """The PaddleOCR demo: a released network, made a third smaller, fine-tuned and exported, without any data set.
 
-Run it with ``make demo-ocr`` (the PP-OCRv3 detector) or ``make demo-ocr OCR=rec`` (the PP-OCRv4 recogniser), from the
-repository's root.
+Run it with ``make demo-ocr``, from the repository's root.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from dysens.adapters.ocr import OcrTask, export, load_config, override, score_exported
 from dysens.adapters.ocr.export import NAME
-from dysens.adapters.text_images import write_lines, write_scenes
+from dysens.adapters.text_images import write_scenes
 from dysens.adapters.text_images.sets import LABEL_FILE
 from dysens.cost import cost_of
 from dysens.inputs import view_of
@@ -80,21 +79,6 @@ SETTINGS = {
             "Global.epoch_num=4",
             "Train.loader.batch_size_per_card=8",
             "Optimizer.lr.learning_rate=0.0005",
-        ),
-    ),
-    "rec": Setting(
-        config="ch_PP-OCRv4_rec.yml",
-        draw=write_lines,
-        images={"train": 960, "search": 64, "test": 320},
-        grid=(0.1, 0.2, 0.3, 0.4),
-        target_loss=0.6,
-        flops=0.3,
-        overrides=(
-            "Global.epoch_num=1",
-            "Train.loader.batch_size_per_card=16",
-            "Optimizer.lr.learning_rate=0.001",
-            # The released file has no weights for the branch that guides training: what that would teach is noise.
-            "+Loss.weight_2=0.0",
         ),
     ),
 }
@@ -181,7 +165,8 @@ class Demo:
         """Exports the network as it is now, and scores what was exported."""
         task = self.recipe.task
         cost = cost_of(task.model, view_of(task.example_inputs))
-        exported = export(task, self._folder / state)
+        picture = next(iter(self.held_back.evaluator.batches()))[0]
+        exported = export(task, self._folder / state, picture)
         score = score_exported(self.held_back, self._folder / state)
         self._say(
             f"   {state}: {task.main_indicator} {score:.4f} on images held back; outputs of the exported network differ "

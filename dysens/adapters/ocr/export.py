@@ -30,20 +30,26 @@ TOLERANCE = 1e-4
 FREE_WIDTH = frozenset({"CRNN", "Rosetta", "SVTR_LCNet", "SVTR_HGNet"})
 
 
-def export(task: OcrTask, folder: str | Path) -> Exported:
+def export(task: OcrTask, folder: str | Path, images: paddle.Tensor | None = None) -> Exported:
     """Writes `task.model` as it is now; the live network stays as it was.
 
     Branches that PP-LCNetV3 has in training only are fused. What is there of an earlier export is replaced.
+
+    Args:
+        task: With the network.
+        folder: Is made if it is not there.
+        images: A batch to compare the outputs on; by default noise, in which a detector sees no text.
 
     Raises:
         ProofError: The exported model does not give the network's outputs.
     """
     prefix = Path(folder) / NAME
-    inputs = [tensor.numpy() for tensor in task.example_inputs]
+    arguments = task.example_inputs if images is None else (images,)
+    inputs = [tensor.numpy() for tensor in arguments]
     with preserved(task.model), paddle.no_grad():
         reparameterize(task.model)
         task.model.eval()
-        expected = [t.numpy() for t in paddle.utils.flatten(task.model(*task.example_inputs))]
+        expected = [t.numpy() for t in paddle.utils.flatten(task.model(*arguments))]
         got = saved_and_run(task.model, prefix, [input_spec(task.config, task.submodel)], inputs)
     difference = max(float(np.abs(a - b).max()) for a, b in zip(got, expected))
     if len(got) != len(expected) or not difference <= TOLERANCE:

@@ -24,7 +24,7 @@ class Exported:
 
     Attributes:
         prefix: The files' common path without endings.
-        difference: The largest difference between its outputs and the network's, on one image.
+        difference: The largest difference between its outputs and the network's, on the images that they were compared on.
         bytes: All files together.
     """
 

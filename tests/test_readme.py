@@ -51,7 +51,7 @@ def test_every_package_has_its_line(readme: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("setuptools.setup", lambda **arguments: given.update(arguments))
     runpy.run_path(str(HOME / "setup.py"))
     lists = [given["install_requires"], *given["extras_require"].values()]
-    files = (HOME / "configs").glob("*/requirements-nodeps.txt")
+    files = [*HOME.glob("configs/*/requirements-nodeps.txt"), HOME / "tests/requirements-nodeps.txt"]
     lists += [[line for line in file.read_text().splitlines() if line[:1] not in ("#", "")] for file in files]
     names = {
         re.split(r"[\[<>=~! ]", requirement)[0].replace("_", "-") for part in lists for requirement in part

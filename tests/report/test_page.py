@@ -276,6 +276,16 @@ def test_both_languages(page: Page, sens: Sensitivities) -> None:
     assert page.script(code + " + Object.keys(WORDS.zh).length - Object.keys(WORDS.en).length") == 0
 
 
+def test_the_language_is_the_readers(page: Page) -> None:
+    agent = {"userAgent": page.script("return navigator.userAgent"), "acceptLanguage": "zh-CN"}
+    page.browser.execute_cdp_cmd("Emulation.setUserAgentOverride", agent)
+    try:
+        page.load(1200)
+        assert "选择剪枝率" in page.text
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setUserAgentOverride", {**agent, "acceptLanguage": "en"})
+
+
 def test_the_language_can_be_given(opened: Callable[..., Page]) -> None:
     page = opened(wavy(2), language="zh", title="我的 <模型>")
     assert page.find("h1").text == "我的 <模型>"

@@ -176,7 +176,10 @@ class Recipe(ABC):
         unknown = [name for name in wanted if name not in actions]
         if unknown:
             raise InputError(f'there is no step "{unknown[0]}"; the steps are {", ".join(STEPS)}.')
-        if "ratios" in wanted:  # before hours of sweeping
+        # Before hours of sweeping:
+        if "sweep" in wanted:
+            steps.check_sweeping(self._options.sweeping)
+        if "ratios" in wanted:
             check_aim(self._options.aim, self._options.sweeping.target_loss is not None)
         for name in STEPS:
             if name in wanted:

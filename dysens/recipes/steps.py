@@ -18,6 +18,7 @@ from dysens.results.slim_files import continue_slim_file, is_slim_file
 from dysens.sensitivity import DygraphSensitivity
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.found import SearchResult
+from dysens.sweep.runner import checked_ratios
 from dysens.sweep.worker import Build
 
 Say = Callable[[str], None]
@@ -143,6 +144,20 @@ def search(
     points = [Point(group.name, group.path, group.ratio, None, group.loss) for group in found.groups]
     Sensitivities(points, found.baseline, evaluator.higher_is_better).to_json(options.found_file)
     return found
+
+
+def check_sweeping(options: Sweeping) -> None:
+    """Looks for what no sweep and no search can do.
+
+    Raises:
+        InputError: It is asked for.
+    """
+    checked_ratios(options.ratios)
+    if options.target_loss is not None and options.workers > 1:
+        raise InputError(
+            "a search (--target_loss) decides from what it has seen what to measure next, so it runs in one process: "
+            "leave --workers out, or sweep."
+        )
 
 
 def choose(ds: DygraphSensitivity, sens: Sensitivities, aim: Aim, options: Sweeping) -> dict[str, float]:

@@ -33,8 +33,10 @@ def export(task: DetTask, folder: str | Path) -> Exported:
     of an earlier export is replaced.
 
     Raises:
+        InputError: PaddleDetection cannot export such a network.
         ProofError: The exported model does not find the network's boxes.
     """
+    _check_architecture(str(task.config["architecture"]))
     prefix = Path(folder) / NAME
     inputs = {name: tensor.numpy() for name, tensor in task.example_inputs.items()}
     with preserved(task.model), paddle.no_grad():
@@ -127,13 +129,20 @@ def _nearest(row: Array, others: Array, scale: Array) -> float:
     return float((np.abs(same[:, 1:] - row[1:]) * scale).max(axis=1).min(initial=np.inf))
 
 
+def _check_architecture(architecture: str) -> None:
+    known = import_ppdet("engine.export_utils").TRT_MIN_SUBGRAPH
+    # For others ppdet would end the whole process, with exit code 0.
+    if not any(name in architecture for name in known):
+        raise InputError(f"PaddleDetection cannot export the architecture {architecture}.")
+
+
 def _write_settings(task: DetTask, path: Path) -> None:
     """Pre-processing and labels, in PaddleDetection's own words."""
-    export_utils = import_ppdet("engine.export_utils")
-    architecture = str(task.config["architecture"])
-    # For others ppdet would end the whole process, with exit code 0.
-    if not any(known in architecture for known in export_utils.TRT_MIN_SUBGRAPH):
-        raise InputError(f"PaddleDetection cannot export the architecture {architecture}.")
     with task.config.installed() as live, quiet():
+        # Which head is in use, ppdet sees from the sections that the config leaves empty.
+        for name, section in task.config.values.items():
+            if isinstance(section, dict) and not section:
+                live[name].clear()
         live["TestDataset"] = import_ppdet("core.workspace").create("TestDataset")()
-        export_utils._dump_infer_config(live, str(path), [None, 3, *task.input_size], task.model)
+        dump = import_ppdet("engine.export_utils")._dump_infer_config
+        dump(live, str(path), [None, 3, *task.input_size], task.model)

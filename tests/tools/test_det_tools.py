@@ -1,0 +1,171 @@
+"""PaddleDetection's tools from the sweep to the exported model, on a released detector."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+
+import numpy as np
+import pytest
+import yaml
+
+from dysens.adapters.det import read_slim_config
+from dysens.results.sensitivities import Sensitivities
+
+from .conftest import run_tool, start_tool
+
+PARAMS = (
+    "backbone.blocks5.0.pw_conv.conv.weight,backbone.blocks5.3.pw_conv.conv.weight,"
+    "backbone.blocks6.*.pw_conv.conv.weight"
+)
+GROUPS = 4
+
+
+@pytest.fixture(scope="module")
+def pruned(layout_options, layout_folder):
+    """All four steps in one go: two ratios of four groups."""
+    ratios = ("--pruned_params", PARAMS, "--pruned_ratios", "0.25 0.5", "--fast", "off")
+    run_tool("det_sensitivity", *layout_options, *ratios, "--flops", "0.02")
+    return layout_folder
+
+
+def points_in(journal):
+    """(parameter path, ratio) to loss, of all points on disk."""
+    lines = [json.loads(line) for line in journal.read_text().split("\n")[:-1]]
+    return {(line["path"], line["ratio"]): line["loss"] for line in lines if line["kind"] == "point"}
+
+
+def score(text):
+    return float(re.findall(r"mAP ([0-9.]+)", text)[-1])
+
+
+def test_the_sweep_is_in_the_journal(pruned):
+    points = points_in(pruned / "sensitivities.jsonl")
+    assert len(points) == GROUPS * 2
+    assert {ratio for _, ratio in points} == {0.25, 0.5}
+
+
+def test_the_ratios_are_a_slim_config(pruned):
+    content = yaml.safe_load((pruned / "ratios.yml").read_text())
+    assert content["slim"] == "Pruner"
+    assert content["Pruner"]["criterion"] == "fpgm"
+    swept = {path for path, _ in points_in(pruned / "sensitivities.jsonl")}
+    chosen = read_slim_config(pruned / "ratios.yml").ratios
+    assert chosen
+    assert set(chosen) <= swept
+
+
+def test_the_trained_network_is_read_back_exported_and_scored(pruned, layout_options, tmp_path, capfd):
+    final = [*layout_options, f"weights={pruned / 'model_final'}"]
+    run_tool("det_eval", *final)
+    told = capfd.readouterr().out
+    before = score(told)
+    whole = 1_000_000_000
+    flops = int(re.search(r"([0-9,]+) FLOPs", told)[1].replace(",", ""))
+    assert 0 < flops < whole
+
+    run_tool("det_export", *final, "--out", tmp_path / "inference")
+    assert (tmp_path / "inference" / "infer_cfg.yml").is_file()
+    told = capfd.readouterr().out
+    assert float(re.search(r"differ from the network's by ([0-9.e+-]+)", told)[1]) < 1e-3
+
+    run_tool("det_eval", *layout_options, "--exported", tmp_path / "inference")
+    assert score(capfd.readouterr().out) == pytest.approx(before, abs=0.01)
+
+
+def test_weights_without_their_plan_are_a_sentence(pruned, layout_options, tmp_path):
+    bare = tmp_path / "bare.pdparams"
+    bare.write_bytes((pruned / "model_final.pdparams").read_bytes())
+    with pytest.raises(SystemExit, match=r"error: .*plan of a pruned network"):
+        run_tool("det_eval", *layout_options, f"weights={bare}")
+
+
+def test_killed_resumed_and_merged_processes_give_what_one_gives(pruned, layout_options, tmp_path):
+    """One process with the first ratio, killed by SIGKILL and resumed; another with the second; together as one run."""
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    only = ("--pruned_params", PARAMS, "--fast", "off", "--steps", "sweep")
+    process = start_tool(
+        "det_sensitivity", *layout_options, *only, "--pruned_ratios", "0.25", "--sensitivities_file", first
+    )
+    end = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < end:
+        if first.exists() and points_in(first):
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.01)
+    assert process.wait() == -signal.SIGKILL
+    interrupted = points_in(first)
+    assert 0 < len(interrupted) < GROUPS
+
+    run_tool(
+        "det_sensitivity", *layout_options, *only, "--pruned_ratios", "0.25", "--sensitivities_file", first
+    )
+    resumed = points_in(first)
+    assert len(resumed) == GROUPS
+    assert {point: resumed[point] for point in interrupted} == interrupted
+    run_tool(
+        "det_sensitivity", *layout_options, *only, "--pruned_ratios", "0.5", "--sensitivities_file", second
+    )
+
+    merged = Sensitivities.merge([first, second])
+    whole = Sensitivities.load(pruned / "sensitivities.jsonl")
+    by_path = {(point.path, point.ratio): point.loss for point in merged.points}
+    expected = {(point.path, point.ratio): point.loss for point in whole.points}
+    assert by_path.keys() == expected.keys()
+    assert np.allclose([by_path[each] for each in expected], list(expected.values()), atol=1e-6)
+
+
+@pytest.fixture
+def slim(tmp_path):
+    def write(**section):
+        path = tmp_path / "slim.yml"
+        path.write_text(yaml.safe_dump({"slim": "Pruner", "Pruner": section}))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--steps", "ratios", "--flops", "0.3", "--loss", "0.1"], "not by --loss and --flops at once"),
+        (["--steps", "ratios"], "say how much to prune"),
+        (["--steps", "sweep", "--target_loss", "0.1", "--workers", "2"], "leave --workers out"),
+        (["--steps", "ratios", "--loss", "0.1", "-s", "none.jsonl"], "run the step sweep first"),
+        (["--steps", "prune", "--ratios_file", "none.yml"], "none.yml cannot be read"),
+        (["--steps", "train", "--save", "none"], "run the step prune first"),
+        (["--steps", "sweep", "--pruned_ratios", "1.5"], "1.5"),
+    ],
+)
+def test_bad_options_are_sentences(layout_options, options, sentence, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=f"error: .*{sentence}"):
+        run_tool("det_sensitivity", *layout_options, *options)
+
+
+def test_a_file_that_holds_no_sensitivities_is_a_sentence(layout_options, tmp_path):
+    (tmp_path / "notes.txt").write_text("not a journal\n")
+    options = ("--steps", "ratios", "--loss", "0.1", "--sensitivities_file", tmp_path / "notes.txt")
+    with pytest.raises(SystemExit, match="holds no sensitivities"):
+        run_tool("det_sensitivity", *layout_options, *options)
+
+
+def test_ratios_for_another_criterion_are_refused(layout_options, slim):
+    path = slim(criterion="l1_norm", pruned_params=["backbone.conv1.conv.weight"], pruned_ratios=[0.5])
+    with pytest.raises(SystemExit, match="give --criterion l1"):
+        run_tool("det_sensitivity", *layout_options, "--steps", "prune", "--ratios_file", path)
+
+
+@pytest.mark.parametrize("option", ["--pruned_ratios=a b", "--criterion=best", "--steps=everything"])
+def test_options_that_cannot_be_read_end_as_argparse_ends_them(option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_tool("det_sensitivity", "-c", "any.yml", option)
+    assert ended.value.code == 2
+    assert "invalid" in capsys.readouterr().err
+
+
+def test_a_config_that_is_not_there_is_a_sentence():
+    with pytest.raises(SystemExit, match=r"error: There is no config none\.yml"):
+        run_tool("det_sensitivity", "-c", "none.yml", "--print_params")

@@ -4,6 +4,8 @@ Run it in each stack; each run replaces its own stack's rows in docs/coverage.js
 
     .venvs/paddle3/bin/python benchmarks/coverage.py
     .venvs/paddle26/bin/python benchmarks/coverage.py
+
+Each network is stored as soon as it is measured; --missing goes on where a run was broken off.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def measure(name: str) -> dict[str, Any]:
     makers = [path for path in filters if path not in depthwise]
     cut = {path for group in ds.groups for path in group.filters}
     weights = {path: int(filters[path].size) for path in makers}
+    paths = {tensor.name: path for path, tensor in filters.items()}
     random = np.random.default_rng(0)
     return {
         "network": name,
@@ -54,7 +57,10 @@ def measure(name: str) -> dict[str, Any]:
         ),
         "seconds": seconds,
         "rules": dict(Counter(group.rule for group in ds.groups)),
-        "unprunable": {reason: len(names) for reason, names in ds.unprunable.by_reason().items()},
+        "unprunable": {
+            reason: [paths[name].rpartition(".")[0] for name in names]
+            for reason, names in ds.unprunable.by_reason().items()
+        },
         "paddleslim": slim_groups(model, ds._views[0].arguments),
     }
 
@@ -119,11 +125,19 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"| {name} | {one['weights']} | {one['depthwise']} | {groups} | {one['share']:.0%} | {slim} | {worst:.1e} | "
             f"{max(row['seconds'] for row in stacks.values()):.0f} |"
         )
-        reasons += [f"- {name}: {count} x {reason}" for reason, count in one["unprunable"].items()]
+        reasons += [f"- {name}: {some(layers)}: {reason}" for reason, layers in one["unprunable"].items()]
         reasons += [
-            f"- {name}: {n} groups lose {rule}" for rule, n in one["rules"].items() if rule != "any channels"
+            f"- {name}: {n} {'groups' if n > 1 else 'group'}: {rule}"
+            for rule, n in one["rules"].items()
+            if rule != "any channels"
         ]
     return "\n".join([*lines, "", "## What stays, and what needs balance", "", *reasons, ""])
+
+
+def some(layers: list[str]) -> str:
+    """A few of the layers, and how many there are."""
+    shown = [f"`{layer}`" for layer in layers[:3]]
+    return ", ".join(shown) + (f" and {len(layers) - 3} more" if len(layers) > 3 else "")
 
 
 def main() -> None:
@@ -133,13 +147,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("networks", nargs="*", help="only these (default: all)")
+    parser.add_argument("--missing", action="store_true", help="only those that this stack has no row of yet")
     parser.add_argument("--one", action="store_true", help="measure one network and print its row as JSON")
     arguments = parser.parse_args()
     if arguments.one:
         print("ROW " + json.dumps(measure(arguments.networks[0])))
         return
     stack = "paddle26" if paddle.__version__.startswith("2.") else "paddle3"
-    for name in arguments.networks or list(zoo.NETWORKS):
+    rows = json.loads(DATA.read_text()) if DATA.exists() else []
+    known = {r["network"] for r in rows if r["stack"] == stack} if arguments.missing else set()
+    for name in [n for n in arguments.networks or list(zoo.NETWORKS) if n not in known]:
         # A process of its own: names, memory and a crash of PaddleSlim stay there.
         done = subprocess.run([sys.executable, __file__, "--one", name], capture_output=True, text=True)
         found = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]

@@ -110,13 +110,13 @@ class Concat(nn.Layer):
 
 
 class Split(nn.Layer):
-    """Chunk, treat one half, and put it back: with concat (ShuffleNet, C2f), sum or gate (GLU)."""
+    """Chunk, treat one half, and put it back: with concat (ShuffleNet, C2f), sum or gate; or gate it as it is (GLU)."""
 
     def __init__(self, c: int, width: int, variant: int) -> None:
         super().__init__()
         c = c // 2
         self.conv = ConvBNAct(c, c, variant)
-        self.how = variant % 4
+        self.how = variant % 5
 
     def forward(self, x):
         half = x.shape[1] // 2
@@ -125,6 +125,8 @@ class Split(nn.Layer):
             if self.how == 1
             else paddle.chunk(x[:, : 2 * half], 2, axis=1)
         )
+        if self.how == 4:
+            return a * F.sigmoid(b)
         b = self.conv(b)
         if self.how == 2:
             return a + b
@@ -157,6 +159,19 @@ class Squeeze(nn.Layer):
         if self.linear:
             return x * F.sigmoid(self.up(F.relu(self.down(s.flatten(1))))).unsqueeze([2, 3])
         return x * F.hardsigmoid(self.up(F.relu(self.down(s))))
+
+
+class SpatialGate(nn.Layer):
+    """A map that scales all channels alike, from the channels or from their mean."""
+
+    def __init__(self, c: int, width: int, variant: int) -> None:
+        super().__init__()
+        self.from_mean = variant % 2 == 1
+        self.map = conv(1 if self.from_mean else c, 1)
+
+    def forward(self, x):
+        seen = x.mean(axis=1, keepdim=True) if self.from_mean else x
+        return x * F.sigmoid(self.map(seen))
 
 
 class Upsample(nn.Layer):
@@ -332,6 +347,7 @@ SINGLE = {
     "strided": Strided,
     "split": Split,
     "shuffle": Shuffle,
+    "spatial_gate": SpatialGate,
     "upsample": Upsample,
     "transposed": Transposed,
     "pixel_shuffle": PixelShuffle,

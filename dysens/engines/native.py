@@ -12,7 +12,7 @@ from dysens.eager import eagerly
 from dysens.engines.analysis import Analysis
 from dysens.engines.proving import disproved, keep_provable
 from dysens.errors import ForwardError
-from dysens.groups.balance import by_conv_groups, connected, in_blocks
+from dysens.groups.balance import by_conv_groups, connected, in_blocks, in_parts
 from dysens.groups.candidates import candidates
 from dysens.groups.group import ChannelGroup
 from dysens.groups.roles import tensors_by_path
@@ -23,6 +23,8 @@ from dysens.live import preserved
 from dysens.pruning.proof import outputs, trial, trial_removals
 
 log = logging.getLogger("dysens.engines.native")
+
+_PARTS = (2, 3, 4, 8)  # in how many parts channels are shuffled
 
 
 def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
@@ -193,8 +195,8 @@ class _Settlement:
         return working, left
 
     def _balanced(self, groups: Sequence[ChannelGroup]) -> ChannelGroup | None:
-        for equal in (True, False):
-            group = in_blocks(groups, self._wiring.roles, self._tensors, equal)
-            if group is not None and self._trial([group]) is None:
-                return group
-        return None
+        ways = [
+            *(in_blocks(groups, self._wiring.roles, self._tensors, equal) for equal in (True, False)),
+            *(in_parts(groups, self._tensors, parts) for parts in _PARTS),
+        ]
+        return next((group for group in ways if group is not None and self._trial([group]) is None), None)

@@ -112,6 +112,17 @@ def in_blocks(
     return regrouped(joint, unit_of, (np.arange(min(sizes)),), SAME.format(len(blocks)))
 
 
+def in_parts(
+    groups: Sequence[ChannelGroup], tensors: Mapping[str, paddle.Tensor], parts: int
+) -> ChannelGroup | None:
+    """Cut the units into equal parts, one behind the other, and take the same places from each (a shuffle wants that)."""
+    joint = _together(groups, tensors)
+    if joint.size % parts or joint.size == parts:
+        return None
+    width = joint.size // parts
+    return regrouped(joint, np.arange(joint.size) % width, (np.arange(width),), SAME.format(parts))
+
+
 def _together(groups: Sequence[ChannelGroup], tensors: Mapping[str, paddle.Tensor]) -> ChannelGroup:
     """Several groups as one, their units side by side. The first one gives the name."""
     if len(groups) == 1:

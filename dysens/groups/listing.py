@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -12,6 +13,8 @@ from dysens.errors import InputError, nearest
 from dysens.groups.group import ChannelGroup
 
 _NOTHING = "nothing: every 4-D weight is in a group"
+# What varies between reasons of the same form: names in quotes, and numbers in messages of Paddle.
+_VARYING = re.compile(r"'[^' ]*'|\d+")
 
 
 class GroupList(list[ChannelGroup]):
@@ -45,11 +48,11 @@ class Unprunable(dict[str, str]):
     """Parameter name to the reason why its filters stay. Prints every reason once, with the parameters that share it."""
 
     def by_reason(self) -> dict[str, list[str]]:
-        """The parameters that share a reason."""
-        shared: dict[str, list[str]] = {}
+        """The parameters that share a reason; where reasons differ only in names or numbers, those are left out."""
+        alike: dict[tuple[str, ...], list[str]] = {}
         for name, reason in self.items():
-            shared.setdefault(reason, []).append(name)
-        return shared
+            alike.setdefault(tuple(_VARYING.split(reason)), []).append(name)
+        return {_common([self[name] for name in names]): names for names in alike.values()}
 
     def __str__(self) -> str:
         lines = [f"{', '.join(names)}:\n    {reason}" for reason, names in self.by_reason().items()]
@@ -58,6 +61,16 @@ class Unprunable(dict[str, str]):
     def _repr_html_(self) -> str:
         rows = [(", ".join(names), reason) for reason, names in self.by_reason().items()]
         return table_html(pd.DataFrame(rows, columns=["param", "reason"]), [] if self else [_NOTHING])
+
+
+def _common(reasons: Sequence[str]) -> str:
+    """One sentence for reasons of the same form: what differs between them becomes dots."""
+    texts = _VARYING.split(reasons[0])
+    found = zip(*(_VARYING.findall(reason) for reason in reasons))
+    parts = [
+        each[0] if len(set(each)) == 1 else "'...'" if each[0].startswith("'") else "..." for each in found
+    ]
+    return "".join(text + part for text, part in zip(texts, [*parts, ""]))
 
 
 def matching(patterns: str | Iterable[str] | None, known: Mapping[str, str], what: str) -> set[str]:

@@ -44,6 +44,20 @@ def test_equal_reasons_are_printed_once():
     assert str(Unprunable()) == "nothing: every 4-D weight is in a group"
 
 
+def test_reasons_that_differ_only_in_names_and_numbers_are_one():
+    reasons = Unprunable(
+        {
+            "a": "layer 'x.0' gets 3 of 8 from 'z'",
+            "b": "layer 'x.1' gets 5 of 8 from 'z'",
+            "c": "layer 'x.1' isn't there",
+        }
+    )
+    assert reasons.by_reason() == {
+        "layer '...' gets ... of 8 from 'z'": ["a", "b"],
+        "layer 'x.1' isn't there": ["c"],
+    }
+
+
 def test_an_empty_list_prints_too():
     assert str(GroupList()) == "no groups"
     assert list(GroupList().to_frame().columns)[:2] == ["param", "path"]

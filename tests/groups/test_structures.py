@@ -66,15 +66,15 @@ class UnevenSplit(nn.Layer):
 
 
 class Shuffle(nn.Layer):
-    """A shuffle, then one consumer: the order of what is left has to be that of the narrower shuffle."""
+    """A shuffle, then one consumer: the same places of each part can go."""
 
-    def __init__(self):
+    def __init__(self, blocks: int = 2):
         super().__init__()
-        self.stem = conv(3, 8)
-        self.head = conv(8, 2)
+        self.stem, self.head = conv(3, 4 * blocks), conv(4 * blocks, 2)
+        self.blocks = blocks
 
     def forward(self, x):
-        return self.head(shuffled(F.relu(self.stem(x))))
+        return self.head(shuffled(F.relu(self.stem(x)), self.blocks))
 
 
 class ShuffledBranches(nn.Layer):
@@ -246,6 +246,8 @@ CASES = [
     (Split, {}, [("stem.weight", 8, 8, EQUAL.format(2))]),
     (Gate, {}, [("stem.weight", 12, 6, FREE)]),
     (UnevenSplit, {}, []),
+    (Shuffle, {}, [("stem.weight", 8, 4, SAME.format(2))]),
+    (Shuffle, {"blocks": 3}, [("stem.weight", 12, 4, SAME.format(3))]),
     (ShuffledBranches, {}, [("left.weight", 6, 6, SAME.format(2))]),
     (ScaleBehindConcat, {}, [("left.weight", 6, 6, FREE), ("right.weight", 10, 10, FREE)]),
     (PixelShuffle, {}, [("expand.weight", 24, 6, FREE)]),

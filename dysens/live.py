@@ -46,9 +46,7 @@ def swap_storage(tensor: paddle.Tensor, new: paddle.Tensor) -> None:
 
 def storage_of(tensor: paddle.Tensor) -> paddle.Tensor:
     """A second handle on the data that ``tensor`` holds now; it keeps them when ``tensor`` is given others."""
-    handle = paddle.empty([0], dtype="float32")
-    tensor._share_underline_tensor_to(handle)
-    return handle
+    return tensor.detach()
 
 
 def has_storage(tensor: paddle.Tensor) -> bool:

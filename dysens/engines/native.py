@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import paddle
@@ -12,9 +13,11 @@ from dysens.eager import eagerly
 from dysens.engines.analysis import Analysis
 from dysens.engines.proving import disproved, keep_provable
 from dysens.errors import ForwardError
-from dysens.groups.balance import by_conv_groups, connected, in_blocks, in_parts
+from dysens.groups.balance import REARRANGED, by_conv_groups, connected, in_blocks, together
 from dysens.groups.candidates import candidates
 from dysens.groups.group import ChannelGroup
+from dysens.groups.layout import Layout
+from dysens.groups.narrowing import layouts
 from dysens.groups.roles import tensors_by_path
 from dysens.groups.wire import wire
 from dysens.groups.wiring import Wiring
@@ -23,8 +26,6 @@ from dysens.live import preserved
 from dysens.pruning.proof import outputs, trial, trial_removals
 
 log = logging.getLogger("dysens.engines.native")
-
-_PARTS = (2, 3, 4, 8)  # in how many parts channels are shuffled
 
 
 def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
@@ -113,7 +114,12 @@ class _Settlement:
             return groups, {}
         settled = [group for group in groups if group not in failing]
         left = list(failing)
-        for rearrange in (self._as_conv_groups, self._in_own_blocks, self._in_common_blocks):
+        for rearrange in (
+            self._as_conv_groups,
+            self._in_own_blocks,
+            self._in_common_blocks,
+            self._rearranged,
+        ):
             working, left = rearrange(left)
             settled += working
         settled, clashing = self._compatible(settled)
@@ -195,8 +201,24 @@ class _Settlement:
         return working, left
 
     def _balanced(self, groups: Sequence[ChannelGroup]) -> ChannelGroup | None:
-        ways = [
-            *(in_blocks(groups, self._wiring.roles, self._tensors, equal) for equal in (True, False)),
-            *(in_parts(groups, self._tensors, parts) for parts in _PARTS),
-        ]
-        return next((group for group in ways if group is not None and self._trial([group]) is None), None)
+        for equal in (True, False):
+            group = in_blocks(groups, self._wiring.roles, self._tensors, equal)
+            if group is not None and self._trial([group]) is None:
+                return group
+        return None
+
+    def _rearranged(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
+        working: list[ChannelGroup] = []
+        left: list[ChannelGroup] = []
+        for some in connected(groups, self._wiring.roles):
+            joint = together(some, self._tensors)
+            forms = layouts(joint, self._wiring.probes, self._wiring.roles)
+            if forms and self._trial([_taking(joint, forms)]) is not None:
+                forms = [form for form in forms if self._trial([_taking(joint, [form])]) is None]
+            working += [_taking(joint, forms)] if forms else []
+            left += some if not forms else []
+        return working, left
+
+
+def _taking(group: ChannelGroup, forms: Sequence[Layout]) -> ChannelGroup:
+    return replace(group, layouts=tuple(forms), rule=REARRANGED.format(len(forms)))

@@ -18,6 +18,7 @@ from dysens.groups.roles import Port, Role
 CONV_GROUPS = "whole convolution groups"
 EQUAL = "the same number from each of {} blocks"
 SAME = "the same places in each of {} blocks"
+REARRANGED = "one of {} narrower forms, rearranged"
 
 
 def connected(groups: Sequence[ChannelGroup], roles: Mapping[str, Role]) -> list[list[ChannelGroup]]:
@@ -40,7 +41,7 @@ def by_conv_groups(
     groups: Sequence[ChannelGroup], roles: Mapping[str, Role], tensors: Mapping[str, paddle.Tensor]
 ) -> ChannelGroup | None:
     """Let a grouped convolution pass its groups through: a unit is all that enters and leaves one of its groups."""
-    joint = _together(groups, tensors)
+    joint = together(groups, tensors)
     parent = np.arange(joint.size)
 
     def root(unit: int) -> int:
@@ -87,7 +88,7 @@ def in_blocks(
         tensors: The tensors, by path.
         equal: True for the same number from each block, False for the same places in each.
     """
-    joint = _together(groups, tensors)
+    joint = together(groups, tensors)
     destiny: dict[int, set[tuple[str, str, int]]] = {unit: set() for unit in range(joint.size)}
     for port, units in joint.units.items():
         role = roles.get(port.layer)
@@ -112,18 +113,7 @@ def in_blocks(
     return regrouped(joint, unit_of, (np.arange(min(sizes)),), SAME.format(len(blocks)))
 
 
-def in_parts(
-    groups: Sequence[ChannelGroup], tensors: Mapping[str, paddle.Tensor], parts: int
-) -> ChannelGroup | None:
-    """Cut the units into equal parts, one behind the other, and take the same places from each (a shuffle wants that)."""
-    joint = _together(groups, tensors)
-    if joint.size % parts or joint.size == parts:
-        return None
-    width = joint.size // parts
-    return regrouped(joint, np.arange(joint.size) % width, (np.arange(width),), SAME.format(parts))
-
-
-def _together(groups: Sequence[ChannelGroup], tensors: Mapping[str, paddle.Tensor]) -> ChannelGroup:
+def together(groups: Sequence[ChannelGroup], tensors: Mapping[str, paddle.Tensor]) -> ChannelGroup:
     """Several groups as one, their units side by side. The first one gives the name."""
     if len(groups) == 1:
         return groups[0]

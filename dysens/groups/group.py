@@ -7,9 +7,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dysens.groups.layout import Layout
 from dysens.groups.roles import Port, Slice
 
-Removal = dict[Port, np.ndarray]  # which channels go, for every port that loses some
+
+class Removal(dict[Port, np.ndarray]):
+    """Which channels go, for every port that loses some.
+
+    Attributes:
+        orders: For ports whose channels cannot stay in order, those that stay in the order that they get.
+    """
+
+    def __init__(
+        self, gone: Mapping[Port, np.ndarray] | None = None, orders: Mapping[Port, np.ndarray] | None = None
+    ) -> None:
+        super().__init__(gone or {})
+        self.orders = dict(orders or {})
+
+    def kept(self, port: Port) -> np.ndarray:
+        """The channels of a port that stay, in their order."""
+        order = self.orders.get(port)
+        return np.delete(np.arange(port.size), self[port]) if order is None else order
+
+
 Choice = Callable[["ChannelGroup", float], np.ndarray]  # which units a ratio removes from a group
 
 
@@ -26,6 +46,7 @@ class ChannelGroup:
         blocks: A partition of the units: the same number is removed from each block. One block means free choice.
         rule: In words, what may be removed.
         scored: The 4-D weights that make the channels, first the one that names the group.
+        layouts: The narrower forms that the group can take, where what stays has to be rearranged; empty for any number.
     """
 
     name: str
@@ -36,6 +57,7 @@ class ChannelGroup:
     blocks: tuple[np.ndarray, ...]
     rule: str
     scored: tuple[tuple[Port, Slice], ...]
+    layouts: tuple[Layout, ...] = ()
 
     @property
     def size(self) -> int:
@@ -66,6 +88,10 @@ class ChannelGroup:
 
     def weakest(self, scores: np.ndarray, ratio: float) -> np.ndarray:
         """The units that a ratio removes: in each block, those with the lowest scores; no layer loses its last channel."""
+        if self.layouts:
+            wanted = _count(self.size, ratio)
+            fitting = [form for form in self.layouts if form.removed <= wanted]
+            return fitting[-1].weakest(scores) if fitting else np.empty(0, int)
         queues = [block[np.argsort(scores[block], kind="stable")] for block in self.blocks]
         counts = [_count(len(block), ratio) for block in self.blocks]
         units = np.concatenate([queue[:count] for queue, count in zip(queues, counts)])
@@ -101,7 +127,9 @@ class ChannelGroup:
         chosen = np.zeros(self.size, bool)
         chosen[np.asarray(list(units), dtype=int)] = True
         gone = {port: np.flatnonzero((unit >= 0) & chosen[unit]) for port, unit in self.units.items()}
-        return {port: channels for port, channels in gone.items() if len(channels)}
+        gone = {port: channels for port, channels in gone.items() if len(channels)}
+        form = next((form for form in self.layouts if form.removed == chosen.sum()), None)
+        return Removal(gone, form.orders(self.units, np.flatnonzero(chosen)) if form is not None else {})
 
     def unit_scores(self, channel_scores: Mapping[Port, np.ndarray]) -> np.ndarray:
         """The score of every unit: the mean over its channels in the first scored weight that has any."""
@@ -133,8 +161,12 @@ def _count(size: int, ratio: float) -> int:
 
 def merge_removals(removals: Iterable[Removal]) -> Removal:
     """What goes when several groups are cut at once; groups may share a port (the batch norm behind a concat)."""
-    merged: Removal = {}
+    merged = Removal()
     for removal in removals:
         for port, channels in removal.items():
             merged[port] = np.union1d(merged[port], channels) if port in merged else channels
+        merged.orders.update(removal.orders)
+    # An order counts all that its own group leaves; others may take more.
+    for port, order in merged.orders.items():
+        merged.orders[port] = order[~np.isin(order, merged[port])] if port in merged else order
     return merged

@@ -69,6 +69,13 @@ class _StandIn:
         self._answer = _copied(answer)
         self._pristine = answer
 
+    def first(self, number: int, axis: int) -> _StandIn:
+        """The same with only the first channels."""
+        answer = paddle.to_tensor(np.take(_numbers(self._pristine), range(number), axis))
+        return _StandIn(
+            self.entry_shape, answer.astype(self._pristine.dtype), np.take(self.other, range(number), axis)
+        )
+
     def answer(self) -> Any:
         """The same tensors each time, unless somebody has written into them (SAR's decoder masks its attention so)."""
         if any(map(_written, leaves(self._answer))):
@@ -115,6 +122,18 @@ class Probe:
             call: _StandIn(shape, answer, _first_numbers(answer) + self._draw(_first_numbers(answer).shape))
             for call, (shape, answer, role) in self._real.items()
             if role.kind == "mixer"
+        }
+        return other
+
+    def narrowed(self, widths: Mapping[str, int]) -> Probe:
+        """A probe in which mixers, by path, give only so many channels, their first ones. What takes them in never computes,
+        so the model need not be cut for it; `start` fails if the code between them refuses the width.
+        """
+        other = copy(self)
+        other._entries, other._tensors, other._further = {}, {}, {}
+        other._stand_ins = {
+            call: known.first(widths[call[0]], self._roles[call[0]].exit_axis) if call[0] in widths else known
+            for call, known in self._stand_ins.items()
         }
         return other
 
@@ -364,7 +383,10 @@ def _spread(visit: Visit, pattern: paddle.Tensor) -> paddle.Tensor:
 
     Every value of a channel moves it, no other channel does, and a dead filter of a trained model hides nothing.
     """
-    spatial = [a for a in range(1, visit.entry.ndim) if a != visit.role.entry_axis % visit.entry.ndim]
+    axis = visit.role.entry_axis % visit.entry.ndim
+    spatial = [a for a in range(1, visit.entry.ndim) if a != axis]
+    if pattern.shape[axis] > visit.entry.shape[axis]:  # in a probe of a narrower network
+        pattern = paddle.slice(pattern, [axis], [0], [visit.entry.shape[axis]])
     return visit.entry.mean(axis=spatial, keepdim=True) * (pattern + 1.0)
 
 

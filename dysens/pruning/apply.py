@@ -101,7 +101,7 @@ def without(tensor: paddle.Tensor, cuts: Iterable[TensorCut]) -> paddle.Tensor:
     # The second axis of a grouped weight is cut within blocks of the first, so it comes before the first is shortened.
     for item in sorted(cuts, key=lambda c: -c.blocks):
         if item.blocks == 1:
-            values = paddle.index_select(values, paddle.to_tensor(item.kept), axis=item.axis)
+            values = paddle.gather(values, paddle.to_tensor(item.kept), axis=item.axis)
         else:
             values = _without_in_blocks(values, item)
     return values.astype(back)
@@ -112,7 +112,7 @@ def _without_in_blocks(values: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
     pieces = paddle.split(values, item.blocks, axis=0)
     kept = [item.kept[item.kept // width == block] % width for block in range(item.blocks)]
     return paddle.concat(
-        [paddle.index_select(p, paddle.to_tensor(k), axis=1) for p, k in zip(pieces, kept)], axis=0
+        [paddle.gather(p, paddle.to_tensor(k), axis=1) for p, k in zip(pieces, kept)], axis=0
     )
 
 

@@ -102,7 +102,7 @@ class _Steps:
     def _alike(self) -> bool:
         """Whether every unit has as many channels as every other, in every layer: then all steps are the same."""
         widths = (np.bincount(u[u >= 0], minlength=self._group.size) for u in self._group.units.values())
-        return all((width == width[0]).all() for width in widths)
+        return not self._group.layouts and all((width == width[0]).all() for width in widths)
 
     def _units(self, step: int) -> np.ndarray:
         return self._choose(self._group, step / self.number)

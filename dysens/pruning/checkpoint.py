@@ -15,7 +15,7 @@ from dysens.live import isolate, preserved
 from dysens.pruning.apply import cut, history
 from dysens.pruning.plan import PrunePlan
 
-FORMAT = 1
+FORMAT = 2  # 2 knows "order"; a plan that needs none is written as 1, for those who have an older dysens
 
 
 def save_pruned(
@@ -45,10 +45,11 @@ def save_plan(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
         model: Cut as a whole, or in a layer of it (the student of a distillation model).
         path: Where to, without a suffix.
     """
+    stages = stages_of(model)
     plan = {
-        "format": FORMAT,
+        "format": FORMAT if any(stage.reorders for stage in stages) else 1,
         "model": type(model).__name__,
-        "stages": [stage.to_json() for stage in stages_of(model)],
+        "stages": [stage.to_json() for stage in stages],
         # An optimizer knows parameters by automatic names, which shift when other networks were built before.
         "parameters": {parameter.name: name for name, parameter in model.named_parameters()},
     }

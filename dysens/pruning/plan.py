@@ -21,17 +21,23 @@ class CannotCutError(InputError):
 
 @dataclass(frozen=True)
 class TensorCut:
-    """Entries to remove from one tensor along one axis (see `dysens.groups.roles.Slice` for ``blocks``)."""
+    """Entries to remove from one tensor along one axis (see `dysens.groups.roles.Slice` for ``blocks``).
+
+    ``order`` names those that remain where they have to be rearranged; empty where they stay in order.
+    """
 
     tensor: str
     axis: int
     size: int
     removed: tuple[int, ...]
     blocks: int = 1
+    order: tuple[int, ...] = ()
 
     @property
     def kept(self) -> np.ndarray:
-        """The entries that remain, in order."""
+        """The entries that remain, in their order."""
+        if self.order:
+            return np.array(self.order)
         keep = np.ones(self.size, bool)
         keep[list(self.removed)] = False
         return np.flatnonzero(keep)
@@ -61,6 +67,11 @@ class PrunePlan:
             tuple(replace(cut, tensor=f"{layer}.{cut.tensor}") for cut in self.masks),
         )
 
+    @property
+    def reorders(self) -> bool:
+        """Whether something that stays changes its place."""
+        return any(cut.order for cut in self.cuts)
+
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON values; masks are left out, they are only needed before the cut."""
         return {
@@ -71,6 +82,7 @@ class PrunePlan:
                     "size": cut.size,
                     "removed": list(cut.removed),
                     **({"blocks": cut.blocks} if cut.blocks > 1 else {}),
+                    **({"order": list(cut.order)} if cut.order else {}),
                 }
                 for cut in self.cuts
             ],
@@ -81,7 +93,14 @@ class PrunePlan:
     def from_json(cls, data: Mapping[str, Any]) -> PrunePlan:
         """Read what `to_json` wrote."""
         cuts = tuple(
-            TensorCut(c["tensor"], c["axis"], c["size"], tuple(c["removed"]), c.get("blocks", 1))
+            TensorCut(
+                c["tensor"],
+                c["axis"],
+                c["size"],
+                tuple(c["removed"]),
+                c.get("blocks", 1),
+                tuple(c.get("order", ())),
+            )
             for c in data["cuts"]
         )
         return cls(cuts, data["attributes"])
@@ -106,7 +125,7 @@ def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None
         whole = _whole_groups(role, ports) if role is not None and role.conv_groups > 1 else 0
         for port, channels in ports.items():
             for piece in port.slices:
-                cut = _tensor_cut(port, piece, channels)
+                cut = _tensor_cut(port, piece, channels, removal.orders.get(port))
                 if port.side == "in":
                     masks[piece.tensor, piece.axis] = cut
                 # With whole groups gone along the first axis, the second one (of a single group) is as it was.
@@ -142,21 +161,25 @@ def translated(removal: Removal, history: Iterable[PrunePlan], roles: Mapping[st
         history: What was cut since.
         roles: The layers as they are now.
     """
-    gone: dict[tuple[str, int], np.ndarray] = {}
+    left: dict[tuple[str, int], np.ndarray] = {}  # which entries of the whole tensor are where now
     for plan in history:
         for item in plan.cuts:
-            earlier = gone.get((item.tensor, item.axis), np.empty(0, int))
-            left = np.setdiff1d(np.arange(item.size + len(earlier)), earlier)
-            gone[item.tensor, item.axis] = np.union1d(earlier, left[list(item.removed)])
+            before = left.get((item.tensor, item.axis))
+            left[item.tensor, item.axis] = item.kept if before is None else before[item.kept]
     now = {(p.layer, p.side): p for role in roles.values() for p in (role.entry, role.exit) if p is not None}
-    result: Removal = {}
+    result = Removal()
     for port, channels in removal.items():
-        removed = [gone[p.tensor, p.axis] for p in port.slices if (p.tensor, p.axis) in gone]
-        shift = np.searchsorted(removed[0], channels) if removed else 0
-        current = now.get((port.layer, port.side))
-        if current is None:  # a parameter that no layer owns
-            current = replace(port, size=port.size - (len(removed[0]) if removed else 0))
-        result[current] = channels - shift
+        remaining = next((left[p.tensor, p.axis] for p in port.slices if (p.tensor, p.axis) in left), None)
+        if remaining is None:
+            remaining = np.arange(port.size)
+        place = np.full(port.size, -1)
+        place[remaining] = np.arange(len(remaining))
+        # A parameter that no layer owns has no role to ask.
+        current = now.get((port.layer, port.side), replace(port, size=len(remaining)))
+        result[current] = np.sort(place[channels])
+        if port in removal.orders:
+            order = place[removal.orders[port]]
+            result.orders[current] = order[order >= 0]
     return result
 
 
@@ -167,8 +190,9 @@ def _by_layer(removal: Removal) -> dict[str, dict[Port, np.ndarray]]:
     return layers
 
 
-def _tensor_cut(port: Port, piece: Slice, channels: np.ndarray) -> TensorCut:
-    return TensorCut(piece.tensor, piece.axis, port.size, tuple(int(c) for c in channels), piece.blocks)
+def _tensor_cut(port: Port, piece: Slice, channels: np.ndarray, order: np.ndarray | None) -> TensorCut:
+    kept = () if order is None or (np.diff(order) > 0).all() else tuple(int(c) for c in order)
+    return TensorCut(piece.tensor, piece.axis, port.size, tuple(int(c) for c in channels), piece.blocks, kept)
 
 
 def _whole_groups(role: Role, ports: Mapping[Port, np.ndarray]) -> int:

@@ -47,16 +47,27 @@ def proof_removals(groups: Sequence[ChannelGroup]) -> Iterator[Removal]:
 def _single_removals(groups: Sequence[ChannelGroup]) -> Iterator[Removal]:
     """The first or last unit of one kind from each group, until every kind has had its turn.
 
-    A single channel is the hardest test of a free choice: a random share of a narrow layer may be balanced by luck.
+    A single channel is the hardest test of a free choice: a random share of a narrow layer may be balanced by luck. A group
+    that can only take some forms takes one after the other.
     """
-    turns = [[kind[end] for kind in group.kinds() for end in (0, -1)] for group in groups]
+    turns = [_turns(group) for group in groups]
     for turn in range(max(map(len, turns))):
         chosen = [(g, units[turn]) for g, units in zip(groups, turns) if turn < len(units)]
-        yield merge_removals(g.removal(_least(g, np.arange(g.size) != unit)) for g, unit in chosen)
+        yield merge_removals(g.removal(units) for g, units in chosen)
+
+
+def _turns(group: ChannelGroup) -> list[np.ndarray]:
+    if group.layouts:
+        scores = np.random.default_rng(0).random(group.size)
+        return [form.weakest(scores) for form in group.layouts]
+    units = [kind[end] for kind in group.kinds() for end in (0, -1)]
+    return [_least(group, np.arange(group.size) != unit) for unit in units]
 
 
 def _least(group: ChannelGroup, scores: np.ndarray) -> np.ndarray:
-    """One unit from each block."""
+    """One unit from each block, or the widest of the forms that a group can take."""
+    if group.layouts:
+        return group.layouts[0].weakest(scores)
     return group.weakest(scores, len(group.blocks) / group.size)
 
 
@@ -79,8 +90,8 @@ def trial(
         plan = plan_for(roles, removal, model)
     except CannotCutError as error:
         return str(error)
-    entries = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side in ("in", "through")}
-    exits = {p.layer: _kept(p.size, gone) for p, gone in removal.items() if p.side in ("out", "through")}
+    entries = {port.layer: removal.kept(port) for port in removal if port.side in ("in", "through")}
+    exits = {port.layer: removal.kept(port) for port in removal if port.side in ("out", "through")}
     with preserved(model):
         cut(model, plan, gradients=False)
         for probe in probes:
@@ -88,10 +99,6 @@ def trial(
             if wrong is not None:
                 return wrong
     return None
-
-
-def _kept(size: int, removed: np.ndarray) -> np.ndarray:
-    return np.delete(np.arange(size), removed)
 
 
 def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -> float:

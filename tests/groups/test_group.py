@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dysens.groups.group import ChannelGroup, merge_removals
+from dysens.groups.group import ChannelGroup, Removal, merge_removals
 from dysens.groups.roles import Port, Slice
 
 
@@ -126,9 +126,14 @@ def test_kinds_are_told_apart_by_the_layers_they_reach():
 def test_removals_of_several_groups_join_at_a_shared_port():
     shared = port("norm", "in", 6)
     joined = merge_removals(
-        [{shared: np.array([0, 2])}, {shared: np.array([4]), port("b", "out", 3): np.array([1])}]
+        [
+            Removal({shared: np.array([0, 2])}, {shared: np.array([3, 1, 4, 5])}),
+            Removal({shared: np.array([4]), port("b", "out", 3): np.array([1])}),
+        ]
     )
     assert joined[shared].tolist() == [0, 2, 4]
+    assert joined.kept(shared).tolist() == [3, 1, 5]
+    assert joined.kept(port("b", "out", 3)).tolist() == [0, 2]
     assert len(joined) == 2
 
 

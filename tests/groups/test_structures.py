@@ -10,7 +10,7 @@ from paddle import nn
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity
-from dysens.groups.balance import CONV_GROUPS, EQUAL, SAME
+from dysens.groups.balance import CONV_GROUPS, EQUAL, REARRANGED, SAME
 from dysens.groups.candidates import FREE
 
 # Of a group: its weight, how many channels that makes, how many units go one by one, and by which rule.
@@ -66,7 +66,7 @@ class UnevenSplit(nn.Layer):
 
 
 class Shuffle(nn.Layer):
-    """A shuffle, then one consumer: the same places of each part can go."""
+    """A shuffle, then one consumer: as many as the code can shuffle stay, any of them, in its order."""
 
     def __init__(self, blocks: int = 2):
         super().__init__()
@@ -246,8 +246,8 @@ CASES = [
     (Split, {}, [("stem.weight", 8, 8, EQUAL.format(2))]),
     (Gate, {}, [("stem.weight", 12, 6, FREE)]),
     (UnevenSplit, {}, []),
-    (Shuffle, {}, [("stem.weight", 8, 4, SAME.format(2))]),
-    (Shuffle, {"blocks": 3}, [("stem.weight", 12, 4, SAME.format(3))]),
+    (Shuffle, {}, [("stem.weight", 8, 8, REARRANGED.format(3))]),
+    (Shuffle, {"blocks": 3}, [("stem.weight", 12, 12, REARRANGED.format(3))]),
     (ShuffledBranches, {}, [("left.weight", 6, 6, SAME.format(2))]),
     (ScaleBehindConcat, {}, [("left.weight", 6, 6, FREE), ("right.weight", 10, 10, FREE)]),
     (PixelShuffle, {}, [("expand.weight", 24, 6, FREE)]),

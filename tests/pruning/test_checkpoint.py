@@ -210,7 +210,7 @@ def test_a_plan_of_the_future_is_refused(saved):
     path, _ = saved
     file = path.parent / "pruned.plan.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
-    refused(made(SmallNet), path, "has format 99, this dysens knows up to 1; update dysens")
+    refused(made(SmallNet), path, "has format 99, this dysens knows up to 2; update dysens")
 
 
 def test_an_interrupt_while_loading_leaves_nothing_half_done(tmp_path):

@@ -10,13 +10,14 @@ from networks import SHAPE, ResNeXtBlock, SmallNet, made
 from paddle import nn
 
 from dysens import DygraphSensitivity
+from dysens.groups.group import Removal
 from dysens.groups.roles import roles_of
 from dysens.pruning.plan import CannotCutError, PrunePlan, TensorCut, plan_for
 
 
 def removal(role, inside=(), out=()):
     found = {role.entry: np.array(inside, int), role.exit: np.array(out, int)}
-    return {port: channels for port, channels in found.items() if len(channels)}
+    return Removal({port: channels for port, channels in found.items() if len(channels)})
 
 
 @pytest.fixture
@@ -72,6 +73,15 @@ def test_json_keeps_everything_but_masks():
 def test_blocks_survive_json():
     plan = PrunePlan((TensorCut("a.weight", 1, 8, (0, 4), blocks=2),))
     assert PrunePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_an_order_survives_json_and_is_only_written_where_there_is_one():
+    plan = PrunePlan((TensorCut("a.weight", 0, 4, (1,), order=(2, 0, 3)), TensorCut("b.weight", 0, 4, (1,))))
+    written = json.loads(json.dumps(plan.to_json()))
+    assert PrunePlan.from_json(written) == plan
+    assert [cut.get("order") for cut in written["cuts"]] == [[2, 0, 3], None]
+    assert plan.reorders
+    assert plan.cuts[0].kept.tolist() == [2, 0, 3]
 
 
 def test_a_plan_inside_another_network():

@@ -1,0 +1,99 @@
+"""Probe a model as if some of its layers made fewer channels: what arrives where then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from dysens.errors import ForwardError
+from dysens.groups.group import ChannelGroup
+from dysens.groups.layout import Layout, layout
+from dysens.groups.origins import Bits
+from dysens.groups.probe import Movement, Probe
+from dysens.groups.roles import Port, Role
+
+_MOST_WIDTHS = 10  # how many narrower widths of a group are looked for
+
+
+def layouts(group: ChannelGroup, probes: list[Probe], roles: Mapping[str, Role]) -> list[Layout]:
+    """The narrower forms of a group whose channels are rearranged on their way; all its makers lose the same number."""
+    makers = [port for port in group.units if port.side == "out"]
+    plain = all(
+        port.side != "own"
+        and roles[port.layer].conv_groups == 1
+        and (port.side != "out" or (units >= 0).all())
+        for port, units in group.units.items()
+    )
+    if not plain or not makers or len(probes) != 1:
+        return []
+    least = min(port.size for port in makers)
+    found: list[Layout] = []
+    for fewer in _widths(least):
+        # Next to a width that the code refuses (an odd one, before a split in two) there may be one that it takes.
+        for step in (fewer, fewer + 1):
+            fit = _layout(group, probes[0], makers, step) if step < least else None
+            if fit is not None and all(fit.removed != other.removed for other in found):
+                found.append(fit)
+                break
+    return found
+
+
+def _widths(least: int) -> Iterator[int]:
+    yield from sorted({round(step) for step in np.linspace(1, least - 1, _MOST_WIDTHS).tolist()} - {0})
+
+
+def _layout(group: ChannelGroup, probe: Probe, makers: list[Port], fewer: int) -> Layout | None:
+    widths = {port.layer: port.size - fewer for port in makers}
+    try:
+        narrow = probe.narrowed(widths)
+        narrow.start()
+        found = _units(group, narrow, widths)
+    except ForwardError:
+        return None
+    if narrow.calls != probe.calls or found is None:
+        return None
+    return layout(group.units, group.size, *found)
+
+
+def _units(
+    group: ChannelGroup, probe: Probe, widths: Mapping[str, int]
+) -> tuple[dict[Port, np.ndarray], int] | None:
+    """The units of the narrower network at the group's ports, and how many there are; None if channels go elsewhere."""
+    first = dict(zip(widths, np.cumsum([0, *widths.values()])))
+    total = sum(widths.values())
+
+    def move(chosen: np.ndarray) -> Movement:
+        masks = {path: chosen[first[path] : first[path] + width] for path, width in widths.items()}
+        return probe.perturb({path: mask for path, mask in masks.items() if mask.any()})
+
+    everything = move(np.ones(total, bool))
+    entries = {port.layer: port for port in group.units if port.side in ("in", "through")}
+    if everything.outputs or everything.flow or set(everything.positions) - set(entries):
+        return None
+    origins = Bits(total, move).origins(everything.positions)
+    if origins is None:
+        return None
+    unit_of = _joined(total, origins)
+    units: dict[Port, np.ndarray] = {}
+    for port in group.units:
+        if port.side == "out":
+            units[port] = unit_of[first[port.layer] : first[port.layer] + widths[port.layer]]
+        elif port.layer not in everything.positions:
+            return None
+        else:
+            index = np.max([origin[port.layer] for origin in origins if port.layer in origin], axis=0)
+            units[port] = np.where(index >= 0, unit_of[index], -1)
+    return units, int(unit_of.max()) + 1
+
+
+def _joined(total: int, origins: list[dict[str, np.ndarray]]) -> np.ndarray:
+    """Number the channels so that those that meet at some position have the same number."""
+    label = np.arange(total)
+    for path in {path for origin in origins for path in origin}:
+        arriving = np.stack([origin[path] for origin in origins if path in origin])
+        for column in arriving.T:
+            met = column[column >= 0]
+            for other in met[1:]:
+                label[label == label[other]] = label[met[0]]
+    return np.unique(label, return_inverse=True)[1].reshape(-1)

@@ -51,3 +51,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     close = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def in_a_sentence(error: Exception) -> str:
+    """What an error of Paddle's says, without its traces and decoration."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    telling = [line for line in lines if line and not line.startswith(("[Hint", "-----", "Error Message"))]
+    return f"{type(error).__name__}: {telling[-1][:300] if telling else repr(error)}"

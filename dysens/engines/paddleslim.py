@@ -17,10 +17,9 @@ import paddle
 from dysens.criteria import Criterion
 from dysens.engines.analysis import Analysis
 from dysens.engines.proving import disproved, keep_provable
-from dysens.errors import InputError, MissingExtraError
+from dysens.errors import InputError, MissingExtraError, in_a_sentence
 from dysens.groups.candidates import FREE, members_of
 from dysens.groups.group import ChannelGroup
-from dysens.groups.probe import in_a_sentence
 from dysens.groups.roles import Port, Role, filters_by_path, roles_of, tensors_by_path
 from dysens.inputs import View
 from dysens.live import preserved

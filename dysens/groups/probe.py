@@ -20,23 +20,17 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from dysens.eager import without_dropout
 from dysens.errors import ForwardError
+from dysens.groups.forwarding import Call, Visit, run
 from dysens.groups.roles import Role
+from dysens.groups.stand_ins import OWN_RANGE, RANGE, StandIn, spread
+from dysens.groups.values import bits, differ, first_numbers, numbers, without_axis, written
 from dysens.inputs import View, leaves, map_leaves
 from dysens.live import TensorState, isolate, swap_storage
 
 log = logging.getLogger("dysens.groups.probe")
 
-# Positive, so that no ReLU hides a channel, and small, so that sums of many stay below where ReLU6 and hard sigmoid go flat.
-_RANGE = (0.05, 0.45)
-# Near one: scales that follow each other must not shrink what moves to nothing, nor offsets pile up.
-_OWN_RANGE = (0.4, 0.9)
-
-Call = tuple[str, int]  # a layer's path, and the how-manieth call of it in one forward
-Visited = tuple[
-    list[int], Any, Role
-]  # the shape of what a layer got, what it said if it is a mixer, and its role
+Said = tuple[list[int], Any]  # the shape of what a layer got, and what it said
 
 
 @dataclass
@@ -47,40 +41,6 @@ class Movement:
     outputs: bool = False
     arguments: set[str] = field(default_factory=set)  # layers of which a further argument moved
     flow: bool = False  # other calls, or other shapes, than in the undisturbed probe
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One call of a layer with a role, as it happens in a forward."""
-
-    call: Call
-    role: Role
-    entry: paddle.Tensor
-    further: list[np.ndarray]  # other tensors that the layer is given: offsets, initial states
-    real: Callable[[], Any]  # what the layer would really return
-
-
-class _StandIn:
-    """What a layer answers at one call (a depthwise convolution: its pattern), and a second draw for the first tensor."""
-
-    def __init__(self, entry_shape: list[int], answer: Any, other: np.ndarray) -> None:
-        self.entry_shape = entry_shape
-        self.other = other
-        self._answer = _copied(answer)
-        self._pristine = answer
-
-    def first(self, number: int, axis: int) -> _StandIn:
-        """The same with only the first channels."""
-        answer = paddle.to_tensor(np.take(_numbers(self._pristine), range(number), axis))
-        return _StandIn(
-            self.entry_shape, answer.astype(self._pristine.dtype), np.take(self.other, range(number), axis)
-        )
-
-    def answer(self) -> Any:
-        """The same tensors each time, unless somebody has written into them (SAR's decoder masks its attention so)."""
-        if any(map(_written, leaves(self._answer))):
-            self._answer = _copied(self._pristine)
-        return self._answer
 
 
 class Probe:
@@ -94,7 +54,7 @@ class Probe:
         self.view = view
         self._roles = roles
         self._random = np.random.default_rng(0)
-        self._stand_ins: dict[Call, _StandIn] = {}
+        self._stand_ins: dict[Call, StandIn] = {}
         self._entries: dict[Call, np.ndarray] = {}
         self._tensors: dict[Call, paddle.Tensor] = {}
         self._further: dict[Call, list[np.ndarray]] = {}
@@ -113,17 +73,19 @@ class Probe:
 
         A forward that chooses its way by values takes one with random answers, and maybe another with real ones; both count.
         """
-        if Counter(path for path, _ in self._real) == self.calls:
+        if Counter(path for path, _ in self._real) == self._mixers():
             return None
         log.info("the %s chooses its way by values: its real way is probed as well", self.view.name)
         other = copy(self)
         other._entries, other._tensors, other._further = {}, {}, {}
         other._stand_ins = {
-            call: _StandIn(shape, answer, _first_numbers(answer) + self._draw(_first_numbers(answer).shape))
-            for call, (shape, answer, role) in self._real.items()
-            if role.kind == "mixer"
+            call: StandIn(shape, answer, first_numbers(answer) + self._draw(first_numbers(answer).shape))
+            for call, (shape, answer) in self._real.items()
         }
         return other
+
+    def _mixers(self) -> Counter[str]:
+        return Counter({path: n for path, n in self.calls.items() if self._roles[path].kind == "mixer"})
 
     def narrowed(self, widths: Mapping[str, int]) -> Probe:
         """A probe in which mixers, by path, give only so many channels, their first ones. What takes them in never computes,
@@ -183,7 +145,7 @@ class Probe:
             kept = exits.get(visit.call[0])
             if kept is None:
                 return whole
-            return paddle.to_tensor(np.take(_numbers(whole), kept, visit.role.exit_axis)).astype(whole.dtype)
+            return paddle.to_tensor(np.take(numbers(whole), kept, visit.role.exit_axis)).astype(whole.dtype)
 
         def compare(visit: Visit) -> None:
             path = visit.call[0]
@@ -193,7 +155,7 @@ class Probe:
                 return
             if path in entries:
                 expected = np.take(expected, entries[path], visit.role.entry_axis)
-            got = _numbers(visit.entry)
+            got = numbers(visit.entry)
             if got.shape != expected.shape:
                 wrong.append(
                     f"layer '{path}' then gets shape {list(got.shape)} instead of {list(expected.shape)}"
@@ -212,6 +174,21 @@ class Probe:
 
     # How a probe runs
 
+    def _run(
+        self,
+        answer: Callable[[Visit], Any],
+        observe: Callable[[Visit], None],
+        arguments: tuple[Any, ...] | None = None,
+    ) -> list[Any]:
+        """One forward in which mixers give ``answer``, norms what they get, and depthwise convolutions spread it."""
+
+        def stand_in(visit: Visit) -> Any:
+            if visit.role.is_norm:
+                return visit.entry
+            return answer(visit) if visit.role.kind == "mixer" else spread(visit, answer(visit))
+
+        return run(self._model, self.view, self._roles.values(), stand_in, observe, arguments)
+
     def _record(self) -> None:
         """One forward in which mixers compute, for the shape of everything.
 
@@ -227,31 +204,31 @@ class Probe:
 
         self._run(real, count)
 
-    def _learn(self, visit: Visit) -> _StandIn:
+    def _learn(self, visit: Visit) -> StandIn:
         """Keep what a layer is to say at this call: something of the shape that it would return."""
         drawn = map_leaves(self._draw_like, visit.real())
         first = next(t for t in leaves(drawn) if isinstance(t, paddle.Tensor))
-        known = _StandIn(list(visit.entry.shape), drawn, self._draw(first.shape))
+        known = StandIn(list(visit.entry.shape), drawn, self._draw(first.shape))
         self._stand_ins[visit.call] = known
         return known
 
-    def _watch(self) -> dict[Call, Visited]:
-        """One real forward in which nothing is changed: which layers run, what they get and what they say."""
-        seen: dict[Call, Visited] = {}
+    def _watch(self) -> dict[Call, Said]:
+        """One real forward in which nothing is changed: what the mixers that run get and say."""
+        seen: dict[Call, Said] = {}
 
         def real(visit: Visit) -> Any:
             answer = visit.real()
-            kept = answer if visit.role.kind == "mixer" else None
-            seen[visit.call] = (list(visit.entry.shape), kept, visit.role)
+            if visit.role.kind == "mixer":
+                seen[visit.call] = (list(visit.entry.shape), answer)
             return answer
 
         if self.view.training:
             isolate(self._model, only_statistics=True)
-        self._run(real, lambda visit: None, norms_pass=False)
+        run(self._model, self.view, self._roles.values(), real, lambda visit: None)
         return seen
 
     def _draw(self, shape: Any) -> np.ndarray:
-        return self._random.uniform(*_RANGE, list(shape)).astype("float32")
+        return self._random.uniform(*RANGE, list(shape)).astype("float32")
 
     def _draw_like(self, leaf: Any) -> Any:
         return (
@@ -262,9 +239,9 @@ class Probe:
 
     def other_values(self, tensor: paddle.Tensor, axis: int, chosen: np.ndarray) -> paddle.Tensor:
         """The values of a parameter with the chosen entries along an axis drawn anew."""
-        values = _numbers(tensor).copy()
+        values = numbers(tensor).copy()
         where = tuple(chosen if a == axis else slice(None) for a in range(values.ndim))
-        values[where] = self._random.uniform(*_OWN_RANGE, values[where].shape)
+        values[where] = self._random.uniform(*OWN_RANGE, values[where].shape)
         return paddle.to_tensor(values).astype(tensor.dtype)
 
     def _movement(self, answer: Callable[[Visit], Any], arguments: tuple[Any, ...] | None = None) -> Movement:
@@ -274,27 +251,27 @@ class Probe:
         def compare(visit: Visit) -> None:
             path = visit.call[0]
             seen[path] += 1
-            straight = visit.entry is self._tensors.get(visit.call) and not _written(visit.entry)
+            straight = visit.entry is self._tensors.get(visit.call) and not written(visit.entry)
             if straight and not visit.further:
                 return  # from a stand-in that was not disturbed
-            base, got = self._entries.get(visit.call), _numbers(visit.entry)
+            base, got = self._entries.get(visit.call), numbers(visit.entry)
             if base is None or base.shape != got.shape:
                 movement.flow = True
                 return
             axis = visit.role.entry_axis % got.ndim
-            moved = (_bits(base) != _bits(got)).any(axis=tuple(a for a in range(got.ndim) if a != axis))
+            moved = (bits(base) != bits(got)).any(axis=tuple(a for a in range(got.ndim) if a != axis))
             if moved.any():
                 movement.positions[path] = movement.positions.get(path, False) | moved
-            if any(map(_differ, visit.further, self._further[visit.call])):
+            if any(map(differ, visit.further, self._further[visit.call])):
                 movement.arguments.add(path)
 
         outputs = self._run(answer, compare, arguments)
         movement.flow = movement.flow or seen != self.calls
-        movement.outputs = len(outputs) != len(self._outputs) or any(map(_differ, outputs, self._outputs))
+        movement.outputs = len(outputs) != len(self._outputs) or any(map(differ, outputs, self._outputs))
         return movement
 
     def _keep(self, visit: Visit) -> None:
-        self._entries[visit.call] = _numbers(visit.entry)
+        self._entries[visit.call] = numbers(visit.entry)
         self._tensors[visit.call] = visit.entry
         self._further[visit.call] = visit.further
 
@@ -308,7 +285,9 @@ class Probe:
         """What the mixer always says; at a call that differs from the recording, something of the shape it would have."""
         known = self._stand_ins.get(visit.call)
         axis = visit.role.entry_axis
-        if known is not None and _without(visit.entry.shape, axis) == _without(known.entry_shape, axis):
+        if known is not None and without_axis(visit.entry.shape, axis) == without_axis(
+            known.entry_shape, axis
+        ):
             return known.answer()
         return map_leaves(self._draw_like, visit.real())
 
@@ -323,95 +302,9 @@ class Probe:
             return plain + 0.01
         axis = role.exit_axis % plain.ndim
         where = tuple(mask if a == axis else slice(None) for a in range(plain.ndim))
-        values = _numbers(plain).copy()
+        values = numbers(plain).copy()
         values[where] = known.other[where]
         return paddle.to_tensor(values).astype(plain.dtype)
-
-    def _run(
-        self,
-        answer: Callable[[Visit], Any],
-        observe: Callable[[Visit], None],
-        arguments: tuple[Any, ...] | None = None,
-        norms_pass: bool = True,
-    ) -> list[Any]:
-        """One forward in which mixers give ``answer``; ``observe`` sees what reaches every layer with a role.
-
-        Norms pass everything on and depthwise convolutions spread it, unless they are to give ``answer`` as well.
-        """
-        count: Counter[str] = Counter()
-        last = ""
-
-        def stand_in_for(role: Role) -> Callable[..., Any]:
-            original = role.layer.forward
-
-            def forward(*given: Any, **named: Any) -> Any:
-                nonlocal last
-                last = role.path
-                tensors = [t for t in leaves((given, named)) if isinstance(t, paddle.Tensor)]
-                further = [_numbers(t) for t in tensors[1:]]
-                call = (role.path, count[role.path])
-                visit = Visit(call, role, tensors[0], further, lambda: original(*given, **named))
-                count[role.path] += 1
-                observe(visit)
-                if not norms_pass:
-                    return answer(visit)
-                if role.is_norm:
-                    return visit.entry
-                return answer(visit) if role.kind == "mixer" else _spread(visit, answer(visit))
-
-            return forward
-
-        paddle.seed(0)
-        for layer in self._model.sublayers(include_self=True):
-            layer.__dict__["training"] = self.view.training
-        forwards: dict[nn.Layer, Callable[..., Any]] = {
-            r.layer: stand_in_for(r) for r in self._roles.values()
-        }
-        with paddle.no_grad(), _patched(forwards), without_dropout():
-            try:
-                outputs = self._model(*(arguments if arguments is not None else self.view.arguments))
-            except Exception as error:
-                where = f" after it has reached layer '{last}'" if last else ""
-                raise ForwardError(
-                    f"the {self.view.name} fails{where} with {in_a_sentence(error)}"
-                ) from error
-        return [_numbers(t) if isinstance(t, paddle.Tensor) else t for t in leaves(outputs)]
-
-
-def _spread(visit: Visit, pattern: paddle.Tensor) -> paddle.Tensor:
-    """What stands in for a depthwise convolution: each channel's mean, in a pattern of the shape that it returns.
-
-    Every value of a channel moves it, no other channel does, and a dead filter of a trained model hides nothing.
-    """
-    axis = visit.role.entry_axis % visit.entry.ndim
-    spatial = [a for a in range(1, visit.entry.ndim) if a != axis]
-    if pattern.shape[axis] > visit.entry.shape[axis]:  # in a probe of a narrower network
-        pattern = paddle.slice(pattern, [axis], [0], [visit.entry.shape[axis]])
-    return visit.entry.mean(axis=spatial, keepdim=True) * (pattern + 1.0)
-
-
-def use_plain_values(own: Iterable[paddle.Tensor]) -> None:
-    """Positive values for parameters that no known layer owns: a scale that is zero would hide what it scales."""
-    random = np.random.default_rng(0)
-    for tensor in own:
-        drawn = random.uniform(*_OWN_RANGE, list(tensor.shape)).astype("float32")
-        swap_storage(tensor, paddle.to_tensor(drawn).astype(tensor.dtype))
-
-
-@contextmanager
-def _patched(forwards: Mapping[nn.Layer, Callable[..., Any]]) -> Iterator[None]:
-    """Give layers another forward. Straight into ``__dict__``: a probe does this hundreds of times per forward."""
-    before = {layer: layer.__dict__.get("forward") for layer in forwards}
-    for layer, forward in forwards.items():
-        layer.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        for layer, original in before.items():
-            if original is None:
-                layer.__dict__.pop("forward", None)
-            else:
-                layer.__dict__["forward"] = original
 
 
 @contextmanager
@@ -426,46 +319,3 @@ def _holding(values: Iterable[tuple[paddle.Tensor, paddle.Tensor]]) -> Iterator[
     finally:
         for state in states:
             state.restore()
-
-
-def in_a_sentence(error: Exception) -> str:
-    """What an error of Paddle's says, without its traces and decoration."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    telling = [line for line in lines if line and not line.startswith(("[Hint", "-----", "Error Message"))]
-    return f"{type(error).__name__}: {telling[-1][:300] if telling else repr(error)}"
-
-
-def _written(leaf: Any) -> bool:
-    return isinstance(leaf, paddle.Tensor) and leaf.inplace_version > 0
-
-
-def _copied(tree: Any) -> Any:
-    return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, paddle.Tensor) else leaf, tree)
-
-
-def _numbers(tensor: paddle.Tensor) -> np.ndarray:
-    if tensor.dtype in (paddle.bfloat16, paddle.float16):
-        tensor = tensor.astype("float32")
-    return tensor.numpy()
-
-
-def _first_numbers(tree: Any) -> np.ndarray:
-    return next(_numbers(leaf) for leaf in leaves(tree) if isinstance(leaf, paddle.Tensor))
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    """The array as integers, so that comparing is exact and NaN equals itself."""
-    return array.view(f"i{array.dtype.itemsize}") if array.dtype.kind == "f" else array
-
-
-def _differ(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return a.shape != b.shape or a.dtype != b.dtype or bool((_bits(a) != _bits(b)).any())
-    return isinstance(a, np.ndarray) != isinstance(b, np.ndarray)
-
-
-def _without(shape: Any, axis: int) -> list[int]:
-    """A shape less its channel axis."""
-    sides = [int(side) for side in shape]
-    del sides[axis]
-    return sides

@@ -8,8 +8,9 @@ import paddle
 from paddle import nn
 
 from dysens.groups.own_parameters import follow_own_parameters, own_parameters
-from dysens.groups.probe import Probe, use_plain_values
+from dysens.groups.probe import Probe
 from dysens.groups.roles import Port, Slice, roles_of, tensors_by_path
+from dysens.groups.stand_ins import use_plain_values
 from dysens.groups.tracer import Tracer
 from dysens.groups.wiring import Wiring
 from dysens.inputs import View

@@ -14,9 +14,9 @@ import numpy as np
 import paddle
 
 from dysens.eager import eagerly, without_dropout
-from dysens.errors import ForwardError
+from dysens.errors import ForwardError, in_a_sentence
 from dysens.groups.group import ChannelGroup, Removal, merge_removals
-from dysens.groups.probe import Probe, in_a_sentence
+from dysens.groups.probe import Probe
 from dysens.groups.roles import Role
 from dysens.inputs import View, leaves, map_leaves
 from dysens.live import all_tensors, has_storage, isolate, preserved, swap_storage

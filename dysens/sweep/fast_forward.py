@@ -16,8 +16,7 @@ from typing import Any
 
 import paddle
 
-from dysens.errors import ForwardError, InputError
-from dysens.groups.probe import in_a_sentence
+from dysens.errors import ForwardError, InputError, in_a_sentence
 from dysens.inputs import leaves
 from dysens.live import TensorState, all_tensors, preserved
 from dysens.pruning.apply import masked

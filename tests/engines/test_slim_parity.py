@@ -54,6 +54,12 @@ def test_the_same_masks(both, ratio):
 
 
 @on_paddle_2
+def test_the_same_costs(both):
+    _, _, _, native, slim = both
+    assert native.costs() == slim.costs()
+
+
+@on_paddle_2
 def test_the_same_sensitivities(both):
     _, _, model, native, slim = both
     x = paddle.to_tensor(np.random.default_rng(1).random([8, *INPUT_SHAPE[1:]]).astype("float32"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dysens.report.plot_data import layer_label, loss_table, shortened
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dysens.results.sensitivities import Sensitivities
     from dysens.sweep.found import SearchResult
 
-GAP = "  "
 SHORTEST_LABEL = 16  # less of a layer's name tells nothing
 WIDE = 10_000  # where a file or another program reads the table
 
@@ -36,24 +35,36 @@ def table_of(sens: Sensitivities, width: int | None, loss: float | None = None, 
     labels = [str(label) for label in table.index]
     ratios = [float(ratio) for ratio in table.columns]
     last = [] if loss is None else [[f"<= {loss:g}", *(_ratio(allowed.get(label)) for label in labels)]]
-    columns = {r: [f"{r:g}", *(_loss(value) for value in table[r])] for r in ratios}
-    shown = _fitting(columns, sum(map(_taken, last)), width)
-    text = aligned(["layer", *labels], [*(columns[r] for r in shown), *last], width)
+    for digits, gap in ((3, 2), (2, 1)):  # the second where a terminal is too narrow for the first
+        columns = {r: [f"{r:g}", *(_loss(value, digits) for value in table[r])] for r in ratios}
+        room = (width or WIDE) - max(map(len, ["layer", *labels])) - _taken(last, gap)
+        if _taken(columns.values(), gap) <= room:
+            break
+    shown = _fitting(columns, (width or WIDE) - SHORTEST_LABEL - _taken(last, gap), gap)
+    text = aligned(["layer", *labels], [*(columns[r] for r in shown), *last], width, gap)
     if len(shown) < len(ratios):
         text += f"\n({len(shown)} of {len(ratios)} ratios: a wider terminal, or | less -S, shows all)"
     return text
 
 
-def aligned(labels: Sequence[str], columns: Sequence[Sequence[str]], width: int | None) -> str:
-    """A table: labels to the left, shortened if they must be, and columns to the right; the first row is the heading."""
-    room = max((width or WIDE) - sum(map(_taken, columns)), SHORTEST_LABEL)
-    names = [shortened(label, room) for label in labels]
+def aligned(labels: Sequence[str], columns: Sequence[Sequence[str]], width: int | None, gap: int = 2) -> str:
+    """A table; the first row is its heading.
+
+    Args:
+        labels: To the left, shortened if they must be.
+        columns: To the right.
+        width: Columns of the terminal; None for as many as it takes.
+        gap: Spaces between columns.
+    """
+    names = [
+        shortened(label, max((width or WIDE) - _taken(columns, gap), SHORTEST_LABEL)) for label in labels
+    ]
     side = max(map(len, names))
     widths = [max(map(len, column)) for column in columns]
     rows = []
     for row, name in enumerate(names):
         cells = [column[row].rjust(size) for column, size in zip(columns, widths)]
-        rows.append(GAP.join([name.ljust(side), *cells]).rstrip())
+        rows.append((" " * gap).join([name.ljust(side), *cells]).rstrip())
     return "\n".join(rows)
 
 
@@ -120,29 +131,27 @@ def _allowed(sens: Sensitivities, loss: float | None) -> dict[str, float]:
     return {layer_label(sens.paths.get(name, name)): ratio for name, ratio in chosen.items()}
 
 
-def _fitting(columns: dict[float, list[str]], taken: int, width: int | None) -> list[float]:
-    """The ratios that a terminal has room for, spread evenly if there are too many."""
+def _fitting(columns: dict[float, list[str]], room: int, gap: int) -> list[float]:
+    """The ratios that there is room for, spread evenly if there are too many; at least one."""
     ratios = list(columns)
-    each = max(map(_taken, columns.values()))
-    room = max(((width or WIDE) - taken - SHORTEST_LABEL) // each, 1)
-    if len(ratios) <= room:
-        return ratios
-    if room == 1:
-        return [ratios[len(ratios) // 2]]
-    return [ratios[round(step * (len(ratios) - 1) / (room - 1))] for step in range(room)]
+    for count in range(len(ratios), 1, -1):
+        spread = [ratios[round(step * (len(ratios) - 1) / (count - 1))] for step in range(count)]
+        if _taken((columns[ratio] for ratio in spread), gap) <= room:
+            return spread
+    return [ratios[len(ratios) // 2]]
 
 
-def _taken(column: Sequence[str]) -> int:
-    return max(map(len, column)) + len(GAP)
+def _taken(columns: Iterable[Sequence[str]], gap: int) -> int:
+    return sum(max(map(len, column)) + gap for column in columns)
 
 
-def _loss(loss: float) -> str:
+def _loss(loss: float, digits: int = 3) -> str:
     if math.isnan(loss):
         return "-"  # not measured
     if math.isinf(loss):
         return "none"  # no score
-    text = f"{loss:.3f}"
-    return "0.000" if text == "-0.000" else text
+    text = f"{loss:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text
 
 
 def _ratio(ratio: float | None) -> str:

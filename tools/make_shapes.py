@@ -7,7 +7,7 @@ import argparse
 from dysens.adapters.shapes import make_shapes
 
 
-def main() -> None:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--out", default="output/shapes", help="folder that gets train/ and val/ (default: %(default)s)"
@@ -15,7 +15,11 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=400, help="number of scenes to train on")
     parser.add_argument("--val", type=int, default=60, help="number of scenes to evaluate on")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
     print(make_shapes(f"{args.out}/train", args.train, seed=args.seed))
     print(make_shapes(f"{args.out}/val", args.val, seed=args.seed + 1))
 

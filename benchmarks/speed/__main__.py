@@ -10,6 +10,8 @@ Each part runs in a process of its own and is on disk when it is done. `make ben
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import time
@@ -82,11 +84,19 @@ def main() -> None:
     options.add_argument("parts", nargs="*", help=f"any of: {', '.join(PARTS)}")
     options.add_argument("--again", action="store_true", help="measure what has figures already")
     options.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options.add_argument("--memory", help=argparse.SUPPRESS)
     arguments = options.parse_args()
     unknown = set(arguments.parts) - set(PARTS)
     if unknown:
         options.error(f"no such part: {', '.join(sorted(unknown))}")
+    if arguments.memory:
+        import memory
+
+        print(json.dumps(memory.here(arguments.memory)))
+        return
     if arguments.here:
+        if not arguments.parts[0].startswith("ratios"):
+            _keep_to_one_core()
         store.save(arguments.parts[0], PARTS[arguments.parts[0]]())
         return
     for part in arguments.parts or _missing(arguments.again):
@@ -96,6 +106,12 @@ def main() -> None:
         print(f"  took {time.perf_counter() - start:.0f} s", flush=True)
     store.PAGE.write_text(page.rendered(store.load()), encoding="utf-8")
     print(f"Written: {store.DATA}, {store.PAGE}")
+
+
+def _keep_to_one_core() -> None:
+    """Where PaddleSlim and a live model compute by Paddle's default; and processor seconds then do not depend on other work."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
 def _missing(again: bool) -> list[str]:

@@ -21,28 +21,35 @@ from dysens.sweep.metric_evaluators import MetricEvaluator
 
 WAYS = ("model alone", "slim", "eager", "fast", "search")
 POINTS = 504
-SMALL_SIDE, SMALL_IMAGES = 64, 8  # for many points: memory, not time, is in question
+IMAGES = {"mobilenet": 32, "ocr": 8}  # more take longer, and hold only their own bytes more
+SMALL_SIDE, SMALL_IMAGES = 64, 4  # for many points: memory, not time, is in question
 
 
 def measure(name: str) -> Figures:
     """Peaks in MiB."""
     ways = [way for way in WAYS if way != "slim" or stack() == "paddle26"]
-    return {way: _elsewhere(name, way)["peak"] for way in ways}
+    return {way: _elsewhere(f"{name}: {way}")["peak"] for way in ways}
 
 
 def measure_growth() -> Figures:
     """MiB after some points and after all, MobileNetV1."""
-    return {way: _elsewhere("mobilenet", f"grow {way}") for way in ("eager", "fast")}
+    return {way: _elsewhere(f"many points: {way}") for way in ("eager", "fast")}
 
 
-def _elsewhere(*arguments: str) -> Figures:
-    command = [sys.executable, str(Path(__file__)), *arguments]
+def _elsewhere(job: str) -> Figures:
+    command = [sys.executable, str(Path(__file__).parent), "--memory", job]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output.splitlines()[-1])
 
 
+def here(job: str) -> Figures:
+    """One job in this process, such as "ocr: fast"."""
+    name, _, way = job.partition(": ")
+    return _many_points(way) if name == "many points" else _one_way(name, way)
+
+
 def _one_way(name: str, way: str) -> Figures:
-    subject = SUBJECTS[name]()
+    subject = SUBJECTS[name](IMAGES[name])
     if way == "model alone":
         subject.eval_func()
         return {"peak": _peak()}
@@ -88,9 +95,3 @@ def _many_points(way: str) -> Figures:
 
 def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-if __name__ == "__main__":
-    network, action = sys.argv[1:]
-    verb, _, rest = action.partition(" ")
-    print(json.dumps(_many_points(rest) if verb == "grow" else _one_way(network, action)))

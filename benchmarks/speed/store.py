@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import paddle
+from filelock import FileLock
 
 DOCS = Path(__file__).parents[2] / "docs"
 DATA, PAGE = DOCS / "benchmarks.json", DOCS / "benchmarks.md"
+LOCK = Path(__file__).parents[2] / "output" / "bench.lock"
 Figures = dict[str, Any]
 
 
@@ -25,6 +27,7 @@ def load() -> dict[str, Figures]:
 
 def save(part: str, figures: Figures) -> None:
     """Replace one part's figures of this stack."""
-    everything = load()
-    everything.setdefault(stack(), {})[part] = figures
-    DATA.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n")
+    with FileLock(LOCK):
+        everything = load()
+        everything.setdefault(stack(), {})[part] = figures
+        DATA.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n")

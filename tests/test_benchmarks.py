@@ -1,0 +1,84 @@
+"""The page of benchmarks says what its figures say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DATA, PAGE = ROOT / "docs" / "benchmarks.json", ROOT / "docs" / "benchmarks.md"
+
+
+@pytest.fixture(scope="module")
+def page():
+    spec = importlib.util.spec_from_file_location("benchmark_page", ROOT / "benchmarks" / "speed" / "page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def point(group, **cpu):
+    return {"group": group, "ratio": 0.5, "cpu": cpu, "loss": dict.fromkeys(cpu, 0.1)}
+
+
+@pytest.fixture
+def figures():
+    """Round ones."""
+    points = {
+        "images": 200,
+        "baseline": 0.9,
+        "points": [point(name, slim=8.0, eager=4.0, function=2.0, fast=1.0) for name in ("a", "b")],
+        "all_cores": 0.5,
+        "breakdown": {"load": 1.0, "forward": 3.0, "measure": 0.5},
+    }
+    ratios = {
+        "groups": 4,
+        "points": 36,
+        "sweep_seconds": 37.0,
+        "search_seconds": 7.4,
+        "passes": 8.0,
+        "answers": {"a": 0.3, "b": 0.0, "c": 0.9, "d": 0.5},
+        "expected": {"a": 0.3, "b": 0.1, "c": 0.9, "d": 0.8},
+        "estimate": {"rank_correlation": 0.75, "seconds": 3.7},
+    }
+    return {"paddle26": {"points mobilenet": points, "ratios mobilenet": ratios}}
+
+
+def test_ratios_not_seconds(page, figures):
+    text = page.rendered(figures)
+    assert "| MobileNetV1, Paddle 2.6 | PaddleSlim | 2.0x | 4.0x | 8.0x | 16.0x | 0.00 |" in text
+    assert "| MobileNetV1 | 22% | 67% | 11% | 6.0x | 50% |" in text
+    assert "| MobileNetV1, Paddle 2.6 | PaddleSlim | 4 x 9 | 8.0x | 40.0x | 8 of 36 | 75% | 50% |" in text
+    assert "0.75, in 1/10 of the time" in text
+
+
+def test_without_paddleslim_the_live_model_is_the_reference(page, figures):
+    for row in figures["paddle26"]["points mobilenet"]["points"]:
+        del row["cpu"]["slim"]
+    text = page.rendered({"paddle3": figures["paddle26"]})
+    assert "| MobileNetV1, Paddle 3 | dysens, live model | 1.0x | 2.0x | 4.0x | 8.0x | 0.00 |" in text
+
+
+def test_differences_are_told_in_samples(page, figures):
+    points = figures["paddle26"]["points mobilenet"]
+    points["points"][1]["loss"]["fast"] += 1 / 200 / 0.901  # one image of two hundred
+    assert page.samples_apart(points, "fast", "slim") == pytest.approx(1.0)
+
+
+def test_nothing_measured_is_a_page_without_sections(page):
+    assert "##" not in page.rendered({})
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="`make bench` has not been run yet")
+class TestPublished:
+    def test_the_page_shows_the_figures(self, page):
+        assert PAGE.read_text(encoding="utf-8") == page.rendered(json.loads(DATA.read_text()))
+
+    def test_losses_agree_within_one_sample(self, page):
+        parts = [p for stack in json.loads(DATA.read_text()).values() for p in stack.items()]
+        for part in (p for name, p in parts if name.startswith("points")):
+            for way in ("eager", "function", "fast"):
+                assert page.samples_apart(part, way, page.reference_of(part)) <= 1.0 + 1e-6

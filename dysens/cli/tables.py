@@ -80,18 +80,29 @@ def summary_of(sens: Sensitivities, loss: float | None = None) -> dict[str, Any]
 
 def groups_text(groups: GroupList, unprunable: Unprunable, width: int | None) -> str:
     """What can be pruned, and why the rest cannot."""
-    if not groups:
-        table = "no groups"
-    else:
-        frame = groups.to_frame()
-        columns = [[name, *map(str, frame[name])] for name in frame.columns if name != "path"]
-        table = aligned(["layer", *(layer_label(group.path) for group in groups)], columns, width)
+    table = _groups_table(groups, width) if groups else "no groups"
     lines = [table, "", "not prunable:"]
     if not unprunable:
         lines.append(str(unprunable))
     for reason, names in unprunable.by_reason().items():
         lines += wrapped(", ".join(names) + ":", width) + wrapped(reason, width, "    ")
     return "\n".join(lines)
+
+
+def _groups_table(groups: GroupList, width: int | None) -> str:
+    from dysens.groups.candidates import FREE
+
+    labels = ["layer", *(layer_label(group.path) for group in groups)]
+    frame = groups.to_frame()
+    columns = [[name, *map(str, frame[name])] for name in frame.columns if name not in ("path", "rule")]
+    rules = ["rule", *(group.rule for group in groups)]
+    table = aligned(labels, [*columns, rules], width)
+    if width is None or max(map(len, table.splitlines())) <= width:
+        return table
+    # Rules can be long: each below its group, if it says more than the usual.
+    rows = aligned(labels, columns, width).splitlines()
+    notes = [[] if rule in ("rule", FREE) else wrapped(rule, width, "    ") for rule in rules]
+    return "\n".join(line for row, note in zip(rows, notes) for line in (row, *note))
 
 
 def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:

@@ -9,11 +9,14 @@ from pathlib import Path
 import paddle
 import pytest
 import yaml
+from networks import SHAPE, ShuffleNet
 from sweep import sweeping
 
-from dysens import Sensitivities, load_pruned
+from dysens import DygraphSensitivity, Sensitivities, load_pruned
 from dysens.cli.naming import config_kind
+from dysens.cli.tables import groups_text
 from dysens.errors import InputError
+from dysens.groups.candidates import FREE
 from dysens.pruning.apply import history
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -72,6 +75,16 @@ def test_groups(dysens):
     data = json.loads(dysens("groups", *MADE, "--skip-vars", "convs.0.*,convs.1.weight", "--json").out)
     assert [group["path"] for group in data["groups"]] == ["convs.2.weight", "convs.3.weight"]
     assert all("skip_vars" in reason for reason in data["unprunable"].values())
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_a_list_of_groups_fits_the_terminal_rules_and_all(width):
+    ds = DygraphSensitivity(ShuffleNet(), SHAPE)
+    rules = {group.rule for group in ds.groups} - {FREE}
+    assert rules
+    text = groups_text(ds.groups, ds.unprunable, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert all(rule in " ".join(text.split()) for rule in rules)
 
 
 def test_explain(dysens):

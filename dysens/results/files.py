@@ -6,6 +6,7 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 from dysens.errors import JournalError
 
@@ -44,15 +45,16 @@ def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that readers see the old content or the new, never a part."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+        # Not mkstemp: what it makes only its owner may read, and a result is there to be shared.
+        temporary = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
         try:
-            with os.fdopen(descriptor, "wb") as handle:
+            with temporary.open("xb") as handle:
                 handle.write(data)
                 handle.flush()
                 os.fsync(handle.fileno())
             os.replace(temporary, path)
         except BaseException:
-            os.unlink(temporary)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise JournalError(f"{path} can't be written: {error.strerror or error}.") from error

@@ -62,6 +62,12 @@ def test_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
     assert "url(" not in text
 
 
+def test_others_may_read_it_as_any_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    page = write_report(measured("stem.weight"), tmp_path / "report.html")
+    assert page.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_names_cannot_break_out(tmp_path: Path) -> None:
     page = Parsed(write_report(measured(HOSTILE, "{{script}}"), tmp_path / "r.html", title=HOSTILE))
     assert page.data["groups"][0]["path"] == HOSTILE

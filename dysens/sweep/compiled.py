@@ -18,6 +18,7 @@ import numpy as np
 import paddle
 from paddle import inference
 
+from dysens.latency import spare_leaky_relu
 from dysens.live import preserved
 from dysens.sweep.calls import Packed, UnservableError
 from dysens.sweep.interpolation import SYMPTOM, interpolation_rewritten
@@ -108,6 +109,7 @@ def _predictor(prefix: Path, threads: int) -> Any:
     config.enable_mkldnn()
     # Its kernel is for processors with AVX-512 and ends the process on any other.
     config.delete_pass("self_attention_fuse_pass")
+    spare_leaky_relu(config, program)
     config.set_cpu_math_library_num_threads(threads)
     return inference.create_predictor(config)
 

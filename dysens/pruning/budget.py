@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import paddle
+from paddle.nn.layer.conv import _ConvNd
 
 from dysens.cost import Cost
 from dysens.groups.group import ChannelGroup, Choice
@@ -62,13 +63,17 @@ def describe_costs(
 def _weights_by_layer(
     roles: Mapping[str, Role], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, list[str]]:
-    """The tensors whose size the work of a layer is proportional to: matrices, or the vector of a norm."""
+    """The tensors whose size the work of a layer is proportional to: matrices, or the vector of a norm.
+
+    With a convolution's bias: `paddle.flops` counts an addition for each of its entries at every place of the output, as it
+    counts a multiply-add for each of the weight's. A linear layer's it leaves out.
+    """
     found: dict[str, list[str]] = {}
     for path, role in roles.items():
         own = [f"{path}.{name}" if path else name for name in role.layer._parameters]
         shaped = {name: len(shapes[name]) for name in own if name in shapes}
-        most = max(shaped.values(), default=0)
-        found[path] = [name for name, ndim in shaped.items() if ndim == most]
+        most = 1 if isinstance(role.layer, _ConvNd) else max(shaped.values(), default=0)
+        found[path] = [name for name, ndim in shaped.items() if ndim >= most]
     return found
 
 

@@ -34,29 +34,17 @@ def small(name: str) -> tuple[paddle.nn.Layer, DygraphSensitivity, Costs]:
 
 
 def check(model: paddle.nn.Layer, ds: DygraphSensitivity, costs: Costs, ratios: list[float]) -> None:
-    """The cut network has these parameters, and of each layer's FLOPs the share that its weights still have."""
+    """The cut network has these parameters, and its layers with weights these FLOPs; the others count as they were."""
     chosen = {group.name: ratios[i % len(ratios)] for i, group in enumerate(ds.groups)}
-    flops, before = cost_of(model, ds._views[0]).by_layer, weights_by_layer(model)
+    before, weighted = cost_of(model, ds._views[0]).by_layer, roles_of(model)
     with ds.pruned(chosen) as outcome:
-        after = weights_by_layer(model)
+        after = cost_of(model, ds._views[0]).by_layer
     assert costs.params(chosen) == outcome.params_after
-    left = sum(count * after.get(layer, 1) / before.get(layer, 1) for layer, count in flops.items())
+    left = sum(after[layer] if layer in weighted else count for layer, count in before.items())
     assert costs.flops(chosen) == pytest.approx(left, rel=1e-9)
     assert [costs.group(name).channels_left(chosen[name]) for name, *_ in outcome.widths] == [
         after for *_, after in outcome.widths
     ]
-
-
-def weights_by_layer(model: paddle.nn.Layer) -> dict[str, int]:
-    """Entries of the largest kind of parameter of each layer that has a role."""
-    found = {}
-    for path, role in roles_of(model).items():
-        own = [parameter for parameter in role.layer._parameters.values() if parameter is not None]
-        most = max((parameter.ndim for parameter in own), default=0)
-        size = sum(int(np.prod(parameter.shape)) for parameter in own if parameter.ndim == most)
-        if size:
-            found[path] = size
-    return found
 
 
 @pytest.mark.parametrize("name", SMALL)

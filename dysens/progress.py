@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 from tqdm.auto import tqdm
 
+from dysens.notebook import in_notebook
+
 log = logging.getLogger("dysens")
 
 # How often a line is logged where no bar can be drawn.
@@ -34,7 +36,7 @@ class Progress:
         self._begun = self._spoke = time.monotonic()
         self._where = ""
         self._last = ""
-        drawn = shown and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+        drawn = shown and (sys.stderr.isatty() or in_notebook())
         self._bar = (
             tqdm(total=total, initial=done, desc=what, unit="point", leave=True, dynamic_ncols=True)
             if drawn

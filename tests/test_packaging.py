@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from results.common import header, point
-from setuptools import build_meta
 
 import dysens
 from dysens.results.journal import Journal
@@ -48,13 +47,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for name in FILES:
         shutil.copy(ROOT / name, source)
     target = tmp_path_factory.mktemp("dist")
-    before = Path.cwd()
-    os.chdir(source)  # as PEP 517 has it
-    try:
-        names = build_meta.build_sdist(str(target)), build_meta.build_wheel(str(target))
-    finally:
-        os.chdir(before)
-    return target / names[1], target / names[0]
+    # In a process of its own, as PEP 517 has it: setuptools and what else is imported here disagree about distutils.
+    for build in ("build_sdist", "build_wheel"):
+        script = f"from setuptools import build_meta; build_meta.{build}({str(target)!r})"
+        subprocess.run([sys.executable, "-c", script], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    (wheel,), (sdist,) = target.glob("*.whl"), target.glob("*.tar.gz")
+    return wheel, sdist
 
 
 def test_the_wheel_holds_the_whole_package(built):
@@ -95,17 +93,20 @@ def installed(built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(place, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install"]
     quietly = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
-    subprocess.run([*pip, *quietly, str(built[0])], check=True, timeout=120)
+    subprocess.run([*pip, *quietly, str(built[0])], env=bare_environment(), check=True, timeout=120)
     (packages,) = place.glob("lib/python*/site-packages")
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return place / "bin"
 
 
+def bare_environment() -> dict[str, str]:
+    """Without the source tree, which counts as installed where a path leads to it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
-        [str(word) for word in command], cwd=cwd, env=clean, capture_output=True, text=True, timeout=120
-    )
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd=cwd, env=bare_environment(), capture_output=True, text=True, timeout=120)
 
 
 def test_the_installed_command(installed, tmp_path):

@@ -76,3 +76,12 @@ def test_a_line_in_the_log_now_and_then(caplog, monkeypatch):
     with progress(4, "sweep", shown=False) as display:
         display.reach(1)
     assert len(caplog.messages) == 2
+
+
+def test_a_kernel_that_is_only_loaded_makes_no_notebook(caplog, monkeypatch):
+    pytest.importorskip("ipykernel.kernelapp")
+    caplog.set_level("INFO", logger="dysens")
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", 0.0)
+    with progress(2, "sweep") as display:
+        display.reach(1)
+    assert len(caplog.messages) == 1

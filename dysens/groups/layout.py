@@ -64,6 +64,8 @@ def layout(whole: Units, size: int, narrow: Units, narrow_size: int) -> Layout |
         narrow: Those of the narrower one, at the same ports.
         narrow_size: How many there are.
     """
+    if any((narrow[port] < 0).sum() != (whole[port] < 0).sum() for port in whole):
+        return None  # some channels are the group's in one of them only
     kind_of: dict[bytes, int] = {}
     members: list[list[int]] = []
     for unit, signature in enumerate(_signatures(whole, whole, size)):

@@ -8,7 +8,6 @@ Figures are made without pyplot, so they need no display, and are freed like any
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from matplotlib.ticker import PercentFormatter
 
 from dysens.display import loss_text, scale_top
 from dysens.errors import InputError
+from dysens.notebook import in_notebook
 from dysens.report.plot_data import (
     BudgetPoint,
     Panel,
@@ -166,7 +166,7 @@ def widths(outcome: PruneOutcome) -> Figure:
 
 
 def _new_figure(width: float, height: float) -> Figure:
-    if "ipykernel" in sys.modules:
+    if in_notebook():
         # The notebook's own backend teaches it to show figures, and is not loaded before it is switched to.
         from matplotlib import pyplot
 

@@ -173,3 +173,4 @@ def test_a_narrower_network_with_other_kinds_or_too_many_does_not_fit():
     assert fit.orders(whole, np.array([1, 2]))[out].tolist() == [3, 0]
     assert layout(whole, 4, units([0, 1, 2], [0, 1, 2], []), 3) is None
     assert layout(whole, 4, units([0, 1], [0, 1], [0, 1]), 2) is None
+    assert layout(whole, 4, units([0, 1], [-1, 1], [0]), 2) is None  # a channel that is no longer the group's

@@ -12,7 +12,7 @@ from browsing import PROGRAMS, start_chromium
 from selenium import webdriver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     """The page does not depend on Paddle, so one stack tests it: the default one, with Paddle 3."""
     if not version("paddlepaddle").startswith("3."):

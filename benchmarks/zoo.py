@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import paddle
 
 import dysens  # noqa: F401  before Paddle: see dysens/__init__.py
@@ -74,9 +75,28 @@ NETWORKS: dict[str, Callable[[str], Built]] = {
 }
 
 
+def _enliven(model: paddle.nn.Layer) -> None:
+    """Weights that make a network answer: a detector fresh from its constructor finds nothing, whatever is cut."""
+    random = np.random.default_rng(0)
+    for path, tensor in model.state_dict().items():
+        if path.endswith("_variance"):
+            values = random.uniform(0.5, 1.5, tensor.shape)
+        elif path.endswith("_mean"):
+            values = random.normal(0.0, 0.3, tensor.shape)
+        elif tensor.stop_gradient:
+            continue  # constants, such as the bins of a distribution head
+        elif tensor.ndim < 2:
+            values = random.normal(0.9 if path.endswith("weight") else 0.0, 0.3, tensor.shape)
+        else:
+            values = random.normal(0.0, 1.4 / np.sqrt(np.prod(tensor.shape[1:])), tensor.shape)
+        tensor.set_value(values.astype("float32"))
+
+
 def build(name: str) -> Built:
     """The network in eval mode, with random or released weights, and what its forward takes."""
     paddle.seed(0)
     model, inputs = NETWORKS[name](name)
+    if not OCR.get(name, ("", ""))[1]:
+        _enliven(model)
     model.eval()
     return model, inputs

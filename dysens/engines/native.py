@@ -23,7 +23,7 @@ from dysens.groups.wire import wire
 from dysens.groups.wiring import Wiring
 from dysens.inputs import View
 from dysens.live import preserved
-from dysens.pruning.proof import outputs, trial, trial_removals
+from dysens.pruning.proof import said, trial, trial_removals
 
 log = logging.getLogger("dysens.engines.native")
 
@@ -45,7 +45,7 @@ def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
 def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
     for view in views:
         with preserved(model):
-            outputs(model, view)
+            said(model, view)
     small = _smaller(model, views)
     found = _analyse_at(model, small or views)
     failure = disproved(model, views, found.groups, found.roles)
@@ -59,7 +59,7 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
 def _runs(model: paddle.nn.Layer, view: View) -> bool:
     try:
         with preserved(model):
-            outputs(model, view)
+            said(model, view)
     except ForwardError:
         return False
     return True

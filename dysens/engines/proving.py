@@ -1,4 +1,4 @@
-"""Only what is proven is offered: masked and cut outputs are compared on the real weights, whoever found the groups."""
+"""Only what is proven is offered: the masked and the cut model are compared on the real weights, whoever found the groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dysens.pruning.proof import TOLERANCE, difference, proof_removals
 def disproved(
     model: paddle.nn.Layer, views: Sequence[View], groups: Sequence[ChannelGroup], roles: Mapping[str, Role]
 ) -> str | None:
-    """Cut random shares of all these groups at once on the real weights: None if masked and cut outputs agree."""
+    """Cut random shares of all these groups at once on the real weights: None if the masked and the cut model agree."""
     if not groups:
         return None
     for removal in proof_removals(groups):
@@ -29,8 +29,8 @@ def disproved(
             return str(error)
         except ForwardError as error:
             return f"the cut model does not run: {error}"
-        if worst > TOLERANCE:
-            return f"the outputs of the cut and the masked model differ by {worst:.2g} of the largest output"
+        if worst.amount > TOLERANCE:
+            return f"in the cut and the masked model, {worst.where} differ by {worst.amount:.2g} of the largest value"
     return None
 
 

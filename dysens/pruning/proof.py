@@ -1,25 +1,30 @@
 """The proof: zeroing channels where they are consumed gives the same outputs as removing them everywhere.
 
 It comes in two strengths. A *trial* cuts the model and probes it: every layer must get exactly the kept channels. It costs
-little and says at which layer things go wrong. The *proof* itself compares real forwards on the real weights.
+little and says at which layer things go wrong. The *proof* itself compares real forwards on the real weights: what the model
+returns, and what each of its mixers says on the way. Outputs alone prove nothing where they do not answer to a cut, as those
+of a detector that finds no object.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
 
-from dysens.eager import eagerly, without_dropout
-from dysens.errors import ForwardError, in_a_sentence
+from dysens.eager import doubled, eagerly, in_double_precision
+from dysens.errors import ForwardError
+from dysens.groups.forwarding import Call, Visit, run
 from dysens.groups.group import ChannelGroup, Removal, merge_removals
 from dysens.groups.probe import Probe
-from dysens.groups.roles import Role
-from dysens.inputs import View, leaves, map_leaves
-from dysens.live import all_tensors, has_storage, isolate, preserved, swap_storage
+from dysens.groups.roles import Port, Role, roles_of
+from dysens.groups.values import numbers
+from dysens.inputs import View, leaves
+from dysens.live import isolate, preserved
 from dysens.pruning.apply import cut, masked
 from dysens.pruning.plan import CannotCutError, PrunePlan, plan_for
 
@@ -101,75 +106,122 @@ def trial(
     return None
 
 
-def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -> float:
-    """The largest difference between the masked and the cut model's outputs, relative to the largest output.
+class Difference(NamedTuple):
+    """How far a masked and a cut model are apart at most, relative to the largest value of that output or layer."""
+
+    amount: float
+    where: str
+
+
+def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -> Difference:
+    """The largest difference between the masked and the cut model: in their outputs, or in what a layer says on the way.
 
     A difference that may be rounding is looked at again in double precision.
 
     Raises:
-        ForwardError: If the cut model's forward fails, or returns other shapes.
+        ForwardError: If the cut model's forward fails.
     """
     with eagerly(model, list(views)) as eager_views:
         return max(_settled_difference(model, view, plan) for view in eager_views)
 
 
-def _settled_difference(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> float:
+def _settled_difference(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> Difference:
     """A steep function, such as the step of DB's head in training, blows rounding up; a wrong cut is wrong in any precision."""
     found = _difference(model, view, plan)
-    if not TOLERANCE < found < float("inf"):
+    if not TOLERANCE < found.amount < math.inf:
         return found
-    with preserved(model):
-        for tensor in all_tensors(model):
-            if tensor.dtype == paddle.float32 and has_storage(tensor):
-                swap_storage(tensor, tensor.detach().astype("float64"))
-        try:
-            return _difference(model, replace(view, arguments=map_leaves(_doubled, view.arguments)), plan)
-        except ForwardError:
-            return found  # something inside insists on single precision
+    try:
+        with in_double_precision(model):
+            return _difference(model, replace(view, arguments=doubled(view.arguments)), plan)
+    except ForwardError:
+        return found  # something inside insists on single precision
 
 
-def _doubled(leaf: Any) -> Any:
-    return (
-        leaf.astype("float64") if isinstance(leaf, paddle.Tensor) and leaf.dtype == paddle.float32 else leaf
-    )
-
-
-def _difference(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> float:
-    with preserved(model):
-        before = masked_outputs(model, view, plan)
+def _difference(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> Difference:
+    mixers = [role for role in roles_of(model).values() if role.kind == "mixer"]
+    with preserved(model), masked(model, plan):
+        before = said(model, view, mixers)
     with preserved(model):
         cut(model, plan, gradients=False)
-        after = outputs(model, view)
-    if len(before) != len(after):
-        return float("inf")
-    return max((_relative(a, b) for a, b in zip(before, after)), default=0.0)
+        after = said(model, view, mixers)
+    if before.calls.keys() != after.calls.keys():
+        elsewhere = min(before.calls.keys() ^ after.calls.keys())
+        return Difference(math.inf, f"whether layer '{elsewhere[0]}' runs")
+    if len(before.outputs) != len(after.outputs):
+        return Difference(math.inf, "the number of outputs")
+    kept = _kept_exits(mixers, plan)
+    on_the_way = [
+        Difference(
+            _relative(whole[:, kept[path]] if path in kept else whole, after.calls[path, number]),
+            f"what layer '{path}' returns",
+        )
+        for (path, number), whole in before.calls.items()
+    ]
+    at_the_end = [Difference(_relative(*pair), "the outputs") for pair in zip(before.outputs, after.outputs)]
+    return max([*at_the_end, *on_the_way], default=Difference(0.0, "the outputs"))
 
 
-def masked_outputs(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> list[np.ndarray]:
-    """The outputs with the plan's masks on."""
-    with masked(model, plan):
-        return outputs(model, view)
+def _kept_exits(mixers: Iterable[Role], plan: PrunePlan) -> dict[str, np.ndarray]:
+    """The channels that each mixer still makes, by its path, where some go."""
+    kept = {(item.tensor, item.axis): item.kept for item in plan.cuts}
+
+    def remaining(port: Port | None) -> np.ndarray | None:
+        pieces = port.slices if port is not None else ()
+        return next((kept[p.tensor, p.axis] for p in pieces if (p.tensor, p.axis) in kept), None)
+
+    found = {}
+    for role in mixers:
+        exits, entries = remaining(role.exit), remaining(role.entry)
+        if exits is None and entries is not None and role.conv_groups > 1 and role.entry and role.exit:
+            # A transposed convolution that loses whole groups: no tensor tells, each of its filters is as it was.
+            width = role.exit.size // role.conv_groups
+            groups = np.unique(entries // (role.entry.size // role.conv_groups))
+            exits = (groups[:, None] * width + np.arange(width)).reshape(-1)
+        if exits is not None:
+            found[role.path] = exits
+    return found
 
 
-def outputs(model: paddle.nn.Layer, view: View) -> list[np.ndarray]:
-    """All tensors that a real forward returns. Inside `preserved`: modes change, and statistics in training."""
-    for layer in model.sublayers(include_self=True):
-        layer.training = view.training
+class Said(NamedTuple):
+    """What a forward brings: all tensors that it returns, and what its layers say, call by call, summed up per channel."""
+
+    outputs: list[np.ndarray]
+    calls: dict[Call, np.ndarray]
+
+
+def said(model: paddle.nn.Layer, view: View, layers: Iterable[Role] = ()) -> Said:
+    """A real forward. Inside `preserved`: modes change, and statistics in training.
+
+    Raises:
+        ForwardError: If it fails.
+    """
+    calls: dict[Call, np.ndarray] = {}
+
+    def listen(visit: Visit) -> Any:
+        answer = visit.real()
+        calls[visit.call] = _summary(answer, visit.role.exit_axis)
+        return answer
+
     if view.training:
         isolate(model, only_statistics=True)
-    paddle.seed(0)
-    try:
-        with paddle.no_grad(), without_dropout():
-            returned = model(*view.arguments)
-    except Exception as error:
-        raise ForwardError(f"the {view.name} fails with {in_a_sentence(error)}") from error
-    return [t.astype("float32").numpy() for t in leaves(returned) if isinstance(t, paddle.Tensor) and t.size]
+    returned = run(model, view, layers, listen, lambda visit: None)
+    return Said([array for array in returned if isinstance(array, np.ndarray) and array.size], calls)
 
 
-def _relative(a: Any, b: Any) -> float:
-    if a.shape != b.shape:
-        return float("inf")
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if same.all():
+def _summary(answer: Any, axis: int) -> np.ndarray:
+    """Mean and mean size of each channel: all values of all layers would fill the memory."""
+    first = next(leaf for leaf in leaves(answer) if isinstance(leaf, paddle.Tensor))
+    others = [a for a in range(first.ndim) if a != axis % first.ndim]
+    return np.stack([numbers(values.mean(others)) for values in (first, first.abs())])
+
+
+def _relative(ours: np.ndarray, theirs: np.ndarray) -> float:
+    if ours.shape != theirs.shape:
+        return math.inf
+    a, b = ours.astype("float64"), theirs.astype("float64")
+    apart = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    if not apart.any():
         return 0.0
-    return float(np.max(np.where(same, 0.0, np.abs(a - b))) / (np.max(np.abs(a)) + 1e-12))
+    gap = float(np.abs(a - b)[apart].max())
+    # A NaN or an infinity that only one of them has is no rounding.
+    return gap / (float(np.abs(a[np.isfinite(a)]).max()) + 1e-12) if math.isfinite(gap) else math.inf

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dysens.errors import DysensError
     from dysens.pruning.checkpoint import load_pruned, save_pruned
+    from dysens.pruning.variance import Variance
     from dysens.results.sensitivities import Sensitivities
     from dysens.results.slim_functions import get_ratios_by_loss, load_sensitivities, merge_sensitive
     from dysens.sensitivity import DygraphSensitivity
@@ -17,6 +18,7 @@ __all__ = [
     "DygraphSensitivity",
     "DysensError",
     "Sensitivities",
+    "Variance",
     "get_ratios_by_loss",
     "load_pruned",
     "load_sensitivities",
@@ -29,6 +31,7 @@ _HOMES = {
     "DygraphSensitivity": "dysens.sensitivity",
     "DysensError": "dysens.errors",
     "Sensitivities": "dysens.results.sensitivities",
+    "Variance": "dysens.pruning.variance",
     "get_ratios_by_loss": "dysens.results.slim_functions",
     "load_pruned": "dysens.pruning.checkpoint",
     "load_sensitivities": "dysens.results.slim_functions",

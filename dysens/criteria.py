@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Union
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Union
 
 import numpy as np
 
 from dysens.errors import InputError, nearest
 
 Scores = Callable[[np.ndarray], np.ndarray]
-Criterion = Union[str, Scores]
+
+
+class UnitCriterion(ABC):
+    """A criterion that knows more than a weight: it scores the units of a whole group."""
+
+    @abstractmethod
+    def unit_scores(self, group: Any, tensors: Mapping[str, Any]) -> np.ndarray:
+        """One score per unit of a `ChannelGroup`, from the model's tensors by path."""
+
+    @abstractmethod
+    def informed(self, roles: Mapping[str, Any]) -> dict[str, Any]:
+        """The model's roles, with what is known about the data."""
+
+
+Criterion = Union[str, Scores, UnitCriterion]
 
 
 def fpgm(weight: np.ndarray) -> np.ndarray:
@@ -56,6 +71,16 @@ def criterion_name(criterion: Criterion) -> str:
     return criterion if isinstance(criterion, str) else getattr(criterion, "__qualname__", repr(criterion))
 
 
+def check_criterion(criterion: Criterion) -> None:
+    """Looks for a criterion that there is not.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not isinstance(criterion, UnitCriterion):
+        scores_by(criterion)
+
+
 def scores_by(criterion: Criterion) -> Scores:
     """The scoring function that a user means.
 
@@ -67,7 +92,7 @@ def scores_by(criterion: Criterion) -> Scores:
             hint = nearest(criterion, CRITERIA) or f"; known are {', '.join(CRITERIA)}."
             raise InputError(f'there is no criterion "{criterion}"{hint}')
         return CRITERIA[criterion]
-    if not callable(criterion):
+    if isinstance(criterion, UnitCriterion) or not callable(criterion):
         raise InputError(f"criterion must be one of {', '.join(CRITERIA)} or a function, not {criterion!r}.")
     return lambda weight: _checked(criterion, weight)
 

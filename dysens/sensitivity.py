@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import paddle
 
 from dysens.cost import cost_of
-from dysens.criteria import Criterion, criterion_name, scores_by
+from dysens.criteria import Criterion, UnitCriterion, check_criterion, criterion_name
 from dysens.engines import engine_named
 from dysens.errors import InputError, UnreachableError, nearest
 from dysens.fingerprint import fingerprint
@@ -45,6 +46,8 @@ from dysens.sweep.sharing import Observer
 from dysens.sweep.worker import Build
 from dysens.sweep.workers import run_in_workers
 
+logger = logging.getLogger("dysens")
+
 Names = Iterable[str]
 # How often a budget that the real count misses by a little is asked for again, slightly higher.
 _BUDGET_TRIES = 6
@@ -75,7 +78,8 @@ class DygraphSensitivity:
         Args:
             model: The live layer.
             input_shape: A shape, several shapes, or example inputs: tensors, lists, dicts, a tuple of positional arguments.
-            criterion: "fpgm", "l1", "l2", "random", or a function from a weight with filters along axis 0 to their scores.
+            criterion: "fpgm", "l1", "l2", "random", a function from a weight with filters along axis 0 to their scores, or
+                a `dysens.Variance`, which looks at data.
             skip_vars: Weights whose filters must stay: parameter names, layer paths, or glob patterns of either.
             optimizer: Its state is cut and restored along with the model.
             engine: "auto" and "native" probe the live layer; "paddleslim" asks PaddleSlim (Paddle 2.6 only).
@@ -88,7 +92,7 @@ class DygraphSensitivity:
             raise InputError(
                 "Paddle is in static mode, and dysens runs live layers: call paddle.disable_static() first."
             )
-        scores_by(criterion)  # a bad criterion is said before the work begins
+        check_criterion(criterion)  # before the work begins
         self._model = model
         self._criterion = criterion
         self._optimizer = optimizer
@@ -103,7 +107,9 @@ class DygraphSensitivity:
         self._analysis = analysis = engine_named(engine)(model, self._views)
         left_out = groups_with(analysis.groups, skipped)
         reasons = {**analysis.reasons, **skip_reasons(left_out, skipped)}
-        self._roles = analysis.roles
+        self._roles = (
+            criterion.informed(analysis.roles) if isinstance(criterion, UnitCriterion) else analysis.roles
+        )
         self._groups = GroupList(group for group in analysis.groups if group not in left_out)
         self._unprunable = Unprunable(
             {n: reasons[path] for n, path in self._known.items() if path in reasons}
@@ -170,13 +176,17 @@ class DygraphSensitivity:
             observer: Called with every `Point` as soon as it is known: `dysens.report.visualdl.SweepLog`, or a function.
         """
         wanted, groups = checked_ratios(ratios), self._whole_groups(target_vars, skip_vars)
+        if workers > 1 and isinstance(self._criterion, UnitCriterion):
+            raise InputError(
+                f"the criterion {self._criterion} has looked at data here: sweep with it in one process."
+            )
         if workers > 1 and build is None:
             raise InputError(
                 "workers need models of their own: give build, a function that returns the model and its evaluator."
             )
         if sen_file is not None:
             check_journal(sen_file)
-        means = Means(fast, cache_gib)
+        means = Means(self._means_of_running(fast), cache_gib)
         scorer = scorer_of(
             self._model, self._roles, groups, eval_func, higher_is_better, self._optimizer, means
         )
@@ -207,6 +217,7 @@ class DygraphSensitivity:
         spot_checks: int = 3,
         fast: str = "auto",
         cache_gib: float = DEFAULT_CACHE_GIB,
+        observer: Observer | None = None,
     ) -> SearchResult:
         """Find each group's largest ratio within a target loss, with far fewer measurements than a sweep takes.
 
@@ -223,24 +234,26 @@ class DygraphSensitivity:
             progress: Show a progress bar.
             higher_is_better: False if a function returns an error (an `Evaluator` says it itself).
             force: Continue a journal even if it was made with other weights, criterion, evaluator or baseline.
-            confidence: How likely, per point, all data would decide as the part that was seen.
+            confidence: How likely, per point, all data would decide as the part that was seen. A loss nearer to the target
+                than the standard error of all data counts as decided where it leans: they could not tell either.
             spot_checks: For how many groups to measure a ratio beyond the answer.
             fast: See `sensitive`.
             cache_gib: See `sensitive`.
+            observer: Called with every `Point` as soon as it is measured; one on part of the data has a ``share`` below 1, and
+                comes again when more of them were seen.
         """
         wanted, groups = checked_ratios(ratios), self._whole_groups(target_vars, skip_vars)
         if sen_file is not None:
             check_journal(sen_file)
-        means = Means(fast, cache_gib)
+        means = Means(self._means_of_running(fast), cache_gib)
         scorer = scorer_of(
             self._model, self._roles, groups, evaluator, higher_is_better, self._optimizer, means
         )
         examiner = Examiner(scorer, target_loss, confidence)
         header = self._header(scorer, examiner.baseline, groups)
         journal = open_journal(sen_file, header, force) if sen_file is not None else None
-        return Search(self._roles, groups, self._choice(), wanted, examiner, spot_checks, journal).run(
-            progress
-        )
+        search = Search(self._roles, groups, self._choice(), wanted, examiner, spot_checks, journal, observer)
+        return search.run(progress)
 
     def estimate(
         self,
@@ -304,6 +317,10 @@ class DygraphSensitivity:
         again = next((name for name in chosen if name in self._cuts.removed), None)
         if again is not None:
             raise InputError(f'"{again}" has been cut already; call restore() first to cut it differently.')
+        if self._cuts.removed and isinstance(self._criterion, UnitCriterion):
+            raise InputError(
+                f"the criterion {self._criterion} has looked at the whole model: cut all groups in one go, or make a new one."
+            )
         units = self._units(chosen)
         plan = self._plan(units)
         before = cost_of(self._model, self._views[0])
@@ -339,10 +356,24 @@ class DygraphSensitivity:
         )
 
     def verify(self, ratios: Mapping[str, float]) -> float:
-        """The largest relative difference between the outputs of the masked and of the cut model."""
-        return difference(self._model, self._views, self._plan(self._units(self._chosen(ratios))))
+        """The largest relative difference between the masked and the cut model, in the outputs or in any layer on the way."""
+        return difference(self._model, self._views, self._plan(self._units(self._chosen(ratios)))).amount
 
     # What the methods above share
+
+    def _means_of_running(self, fast: str) -> str:
+        """The value of ``fast`` that is possible: a compiled copy masks channels, but no bias in it can take over means."""
+        if not isinstance(self._criterion, UnitCriterion):
+            return fast
+        if fast == "on":
+            raise InputError(
+                f'the criterion {self._criterion} shifts biases, which fast="on" cannot do: take "off".'
+            )
+        logger.info(
+            "the live model runs: the criterion %s shifts biases, and a compiled copy does not",
+            self._criterion,
+        )
+        return "off"
 
     def _header(self, scorer: Scorer, baseline: float, groups: Iterable[ChannelGroup]) -> Header:
         return Header(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import nn
 from paddle.nn.layer.conv import _ConvNd
@@ -59,6 +60,21 @@ class Port:
 
 
 @dataclass(frozen=True, eq=False)
+class Intake:
+    """What a layer reads on average, and the tensor that can make up for a part of it.
+
+    Attributes:
+        mean: Of every channel that it reads.
+        offset: The path of its bias, or of the running mean of the batch norm behind it.
+        sign: Whether that tensor is added (1) or taken off (-1).
+    """
+
+    mean: np.ndarray
+    offset: str
+    sign: float
+
+
+@dataclass(frozen=True, eq=False)
 class Role:
     """A layer that owns weights, and its ports. For a passing layer both ports are one and the same."""
 
@@ -71,11 +87,18 @@ class Role:
     exit_axis: int
     conv_groups: int = 1
     fixed_exit: bool = False  # the outputs cannot be cut (recurrent layers)
+    intake: Intake | None = None  # where data were looked at
 
     @property
     def is_norm(self) -> bool:
         """Whether the layer only rescales what it gets, so that a probe may pass it by."""
         return self.kind == "passing" and not isinstance(self.layer, _ConvNd)
+
+    @property
+    def averages(self) -> bool:
+        """Whether the mean of what comes out follows from the means of what goes in, by the sums over the kernel."""
+        plain = isinstance(self.layer, _ConvNd) and not isinstance(self.layer, _TRANSPOSED)
+        return self.kind == "mixer" and self.conv_groups == 1 and (plain or isinstance(self.layer, nn.Linear))
 
 
 def roles_of(model: nn.Layer) -> dict[str, Role]:

@@ -13,7 +13,7 @@ from paddle.nn.layer.rnn import RNNBase
 from dysens.groups.roles import tensors_by_path
 from dysens.interrupts import run_through
 from dysens.live import TensorState, swap_storage
-from dysens.pruning.plan import PrunePlan, TensorCut
+from dysens.pruning.plan import PrunePlan, TensorCut, TensorShift
 
 # Where the model remembers the plans that were carried out on it, for `save_pruned`. Part of the model, so that a copy of the
 # model knows them too.
@@ -42,6 +42,7 @@ def cut(
         gradients: False for a cut that is undone before anybody looks at gradients.
     """
     tensors = tensors_by_path(model)
+    _shift(tensors, plan.shifts)
     for tensor, cuts in _by_tensor(plan, tensors):
         if optimizer is not None:
             _cut_optimizer_state(optimizer, tensor, cuts)
@@ -73,9 +74,11 @@ def _by_tensor(
 def masked(model: paddle.nn.Layer, plan: PrunePlan) -> Iterator[None]:
     """For a while, let the consuming weights hold zeros where channels would be cut: same outputs, same shapes."""
     tensors = tensors_by_path(model)
-    touched = {id(tensors[item.tensor]): tensors[item.tensor] for item in plan.masks}
+    paths = [*(item.tensor for item in plan.masks), *(item.tensor for item in plan.shifts)]
+    touched = {id(tensors[path]): tensors[path] for path in paths}
     states = [TensorState(tensor) for tensor in touched.values()]
     try:
+        _shift(tensors, plan.shifts)
         zero(model, plan.masks)
         yield
     finally:
@@ -88,6 +91,13 @@ def zero(model: paddle.nn.Layer, entries: Iterable[TensorCut]) -> None:
     for item in entries:
         tensor = tensors[item.tensor]
         swap_storage(tensor, _zeroed(tensor, item))
+
+
+def _shift(tensors: Mapping[str, paddle.Tensor], shifts: Iterable[TensorShift]) -> None:
+    for item in shifts:
+        values, back = _workable(tensors[item.tensor])
+        shifted = values + paddle.to_tensor(np.array(item.values, "float32")).astype(values.dtype)
+        swap_storage(tensors[item.tensor], shifted.astype(back))
 
 
 def _restore(states: Iterable[TensorState]) -> None:

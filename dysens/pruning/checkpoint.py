@@ -70,6 +70,12 @@ def has_plan(path: str | os.PathLike[str]) -> bool:
     return Path(f"{path}.plan.json").is_file()
 
 
+def is_cut_as_saved(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> bool:
+    """Whether a model has been cut just as the plan beside a checkpoint says."""
+    stages, _ = _read_plan(Path(f"{path}.plan.json"))
+    return [stage.to_json() for stage in stages_of(model)] == [stage.to_json() for stage in stages]
+
+
 def cut_as_saved(
     model: paddle.nn.Layer,
     path: str | os.PathLike[str],

@@ -11,8 +11,9 @@ from paddle import nn
 
 from dysens.errors import InputError
 from dysens.groups.group import Removal
-from dysens.groups.roles import Port, Role, Slice
+from dysens.groups.roles import Intake, Port, Role, Slice
 from dysens.pruning.blocks import block_attributes
+from dysens.pruning.filters import filters_of
 
 
 class CannotCutError(InputError):
@@ -44,6 +45,14 @@ class TensorCut:
 
 
 @dataclass(frozen=True)
+class TensorShift:
+    """What is added to a vector because channels go whose mean it takes over."""
+
+    tensor: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class PrunePlan:
     """Everything that a cut changes.
 
@@ -51,11 +60,13 @@ class PrunePlan:
         cuts: What goes from which tensor.
         attributes: New values of layer attributes, by layer path.
         masks: The entries of consuming weights that have to be zero to get the same outputs without cutting.
+        shifts: What biases take over; carried out before anything is cut or masked.
     """
 
     cuts: tuple[TensorCut, ...] = ()
     attributes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     masks: tuple[TensorCut, ...] = ()
+    shifts: tuple[TensorShift, ...] = ()
 
     def inside(self, layer: str) -> PrunePlan:
         """The same plan, seen from a network that holds the cut one at the path ``layer``."""
@@ -65,6 +76,7 @@ class PrunePlan:
             tuple(replace(cut, tensor=f"{layer}.{cut.tensor}") for cut in self.cuts),
             {f"{layer}.{path}" if path else layer: values for path, values in self.attributes.items()},
             tuple(replace(cut, tensor=f"{layer}.{cut.tensor}") for cut in self.masks),
+            tuple(replace(shift, tensor=f"{layer}.{shift.tensor}") for shift in self.shifts),
         )
 
     @property
@@ -73,7 +85,7 @@ class PrunePlan:
         return any(cut.order for cut in self.cuts)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON values; masks are left out, they are only needed before the cut."""
+        """The plan as JSON values; masks and shifts are left out, they are only needed before the cut."""
         return {
             "cuts": [
                 {
@@ -120,6 +132,7 @@ def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None
     cuts: dict[tuple[str, int], TensorCut] = {}
     masks: dict[tuple[str, int], TensorCut] = {}
     attributes: dict[str, dict[str, int]] = {}
+    shifts: dict[str, TensorShift] = {}
     for layer, ports in _by_layer(removal).items():
         role = roles.get(layer)
         whole = _whole_groups(role, ports) if role is not None and role.conv_groups > 1 else 0
@@ -133,9 +146,11 @@ def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None
                     cuts[piece.tensor, piece.axis] = cut
         if role is not None:
             attributes.update(_attributes(role, ports, whole))
+        if role is not None and role.intake is not None and role.entry in ports:
+            shifts[role.intake.offset] = _shift(role, role.intake, ports[role.entry])
     if model is not None:
         attributes.update(_of_blocks(model, roles, removal, attributes))
-    return PrunePlan(tuple(cuts.values()), attributes, tuple(masks.values()))
+    return PrunePlan(tuple(cuts.values()), attributes, tuple(masks.values()), tuple(shifts.values()))
 
 
 def _of_blocks(
@@ -193,6 +208,14 @@ def _by_layer(removal: Removal) -> dict[str, dict[Port, np.ndarray]]:
 def _tensor_cut(port: Port, piece: Slice, channels: np.ndarray, order: np.ndarray | None) -> TensorCut:
     kept = () if order is None or (np.diff(order) > 0).all() else tuple(int(c) for c in order)
     return TensorCut(piece.tensor, piece.axis, port.size, tuple(int(c) for c in channels), piece.blocks, kept)
+
+
+def _shift(role: Role, intake: Intake, channels: np.ndarray) -> TensorShift:
+    """What the layer gets on average from these channels, as it comes out."""
+    assert role.entry is not None
+    weight = filters_of(role.layer.weight, role.entry.slices[0])[channels].astype("float64")
+    through = weight.reshape(*weight.shape[:2], -1).sum(axis=2)  # by channel read and channel made
+    return TensorShift(intake.offset, tuple((intake.sign * intake.mean[channels] @ through).tolist()))
 
 
 def _whole_groups(role: Role, ports: Mapping[Port, np.ndarray]) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import paddle
 
-from dysens.criteria import Criterion, scores_by
+from dysens.criteria import Criterion, UnitCriterion, scores_by
 from dysens.groups.group import ChannelGroup
-from dysens.groups.roles import Slice
+from dysens.pruning.filters import filters_of
 
 
 class LowestScores:
@@ -22,7 +22,11 @@ class LowestScores:
 
     def __init__(self, tensors: Mapping[str, paddle.Tensor], criterion: Criterion) -> None:
         self._tensors = tensors
-        self._score = scores_by(criterion)
+        self._of_group = self._by_filters
+        if isinstance(criterion, UnitCriterion):
+            self._of_group = lambda group: criterion.unit_scores(group, tensors)
+        else:
+            self._score = scores_by(criterion)
         self._known: dict[ChannelGroup, np.ndarray] = {}
 
     def __call__(self, group: ChannelGroup, ratio: float) -> np.ndarray:
@@ -32,16 +36,9 @@ class LowestScores:
     def scores(self, group: ChannelGroup) -> np.ndarray:
         """The score of every unit of a group."""
         if group not in self._known:
-            filters = {port: filters_of(self._tensors[piece.tensor], piece) for port, piece in group.scored}
-            self._known[group] = group.unit_scores({port: self._score(f) for port, f in filters.items()})
+            self._known[group] = self._of_group(group)
         return self._known[group]
 
-
-def filters_of(tensor: paddle.Tensor, piece: Slice) -> np.ndarray:
-    """The filters of a weight along axis 0, whatever axis its output channels lie on."""
-    weight = tensor.astype("float32").numpy()
-    if piece.blocks == 1:
-        return np.moveaxis(weight, piece.axis, 0)
-    # The channels of a grouped transposed convolution are spread over blocks of its first axis.
-    blocks = weight.reshape(piece.blocks, weight.shape[0] // piece.blocks, *weight.shape[1:])
-    return np.moveaxis(blocks, 2, 1).reshape(-1, blocks.shape[1], *weight.shape[2:])
+    def _by_filters(self, group: ChannelGroup) -> np.ndarray:
+        filters = {port: filters_of(self._tensors[piece.tensor], piece) for port, piece in group.scored}
+        return group.unit_scores({port: self._score(f) for port, f in filters.items()})

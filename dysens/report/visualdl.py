@@ -37,7 +37,7 @@ class Writer(Protocol):
 
 
 class SweepLog:
-    """Writes points as a sweep measures them: give it as ``observer`` to `DygraphSensitivity.sensitive`.
+    """Writes points as they are measured: give it as ``observer`` to `DygraphSensitivity.sensitive` or `search`.
 
     A point that has no score is counted, but there is nothing to write.
 
@@ -54,7 +54,7 @@ class SweepLog:
         self._count += 1
         if math.isfinite(point.loss):
             self._writer.add_scalar("sweep/loss", point.loss, self._count)
-        if point.metric is not None:
+        if point.metric is not None and math.isfinite(point.metric):
             self._writer.add_scalar("sweep/metric", point.metric, self._count)
 
 

@@ -37,6 +37,7 @@ class KeptBatches:
         self._read = read
         self._budget = int(cache_gib * 2**30)
         self._count: int | None = None
+        self._announced = 0
         self.kept: list[Any] = []
         self.bytes_left = self._budget
 
@@ -46,8 +47,8 @@ class KeptBatches:
         return self._count is not None and len(self.kept) == self._count
 
     def __len__(self) -> int:
-        """How many batches there are; known after one pass."""
-        return self._count or 0
+        """How many batches there are: known after one pass, and before that if the loader says so; 0 if it does not."""
+        return self._count or self._announced
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """All batches with their numbers."""
@@ -80,7 +81,9 @@ class KeptBatches:
         self.kept, self.bytes_left = [], self._budget
         keeping = True
         count = 0
-        for number, batch in enumerate(self._read()):
+        source = self._read()
+        self._announced = _length(source)
+        for number, batch in enumerate(source):
             size = size_of(batch)
             keeping = keeping and size <= self.bytes_left
             if keeping:
@@ -100,6 +103,14 @@ def size_of(batch: Any) -> int:
         for leaf in leaves(batch)
         if isinstance(leaf, (paddle.Tensor, np.ndarray))
     )
+
+
+def _length(source: Any) -> int:
+    """How many batches a loader says that it has; 0 if it does not say."""
+    try:
+        return len(source)
+    except (TypeError, ValueError):  # a generator; a DataLoader over what has no length
+        return 0
 
 
 def _is_shuffled(source: Any) -> bool:

@@ -1,16 +1,17 @@
 """A compiled copy of a live model, with one mask per consuming layer as an extra input.
 
 The layer is exported and run by Paddle's inference predictor with oneDNN. No shape changes while channels are masked, so one
-copy serves every point of a sweep. A copy may also begin in the middle, from given outputs of earlier steps.
+copy serves every point of a sweep. A copy may also begin in the middle, from given outputs of earlier steps, and it may have
+several predictors, so that calls of several threads run side by side.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -22,8 +23,10 @@ from dysens.latency import spare_leaky_relu
 from dysens.live import preserved
 from dysens.sweep.calls import Packed, UnservableError
 from dysens.sweep.interpolation import SYMPTOM, interpolation_rewritten
+from dysens.sweep.lanes import Crew
 from dysens.sweep.quiet import quietly
 from dysens.sweep.tracing import Recipe, Traced
+from dysens.sweep.transposed import fusable_bias
 
 Masks = Mapping[str, np.ndarray]  # consumer path: what its input is multiplied by
 
@@ -34,7 +37,7 @@ class CompiledForward:
     Args:
         model: The live layer; it is left as found, and its weights must be unmasked now.
         recipe: What to export.
-        threads: How many threads the predictor uses.
+        crew: How many calls run at the same time, and on how many threads.
 
     Attributes:
         recipe: What was exported.
@@ -45,25 +48,24 @@ class CompiledForward:
         Exception: Whatever Paddle raises when it cannot export or load the network.
     """
 
-    def __init__(self, model: paddle.nn.Layer, recipe: Recipe, threads: int) -> None:
+    def __init__(self, model: paddle.nn.Layer, recipe: Recipe, crew: Crew) -> None:
         rewritten = interpolation_rewritten() if recipe.rewrite else nullcontext()
-        with preserved(model), TemporaryDirectory(prefix="dysens-") as folder, rewritten:
+        with preserved(model), TemporaryDirectory(prefix="dysens-") as folder, rewritten, fusable_bias():
             traced = Traced(model, recipe)
             traced.export(Path(folder, "model"))
-            self._predictor = _predictor(Path(folder, "model"), threads)
+            predictors = _predictors(Path(folder, "model"), crew)
         self.recipe = recipe
         self._outputs, self.live = Packed(traced.outputs.tree, ()), traced.live
         self._specs = list(recipe.specs().values())[: len(recipe.call.tensors)]
-        self._handles = {
-            name: self._predictor.get_input_handle(name) for name in self._predictor.get_input_names()
-        }
         self._mask_names = {c.path: f"mask_{index}" for index, c in enumerate(recipe.consumers)}
-        names = self._predictor.get_output_names()
-        if len(names) != len(traced.outputs.tensors):
+        found = len(predictors[0].get_output_names())
+        if found != len(traced.outputs.tensors):
             raise UnservableError(
-                f"the exported copy has {len(names)} outputs instead of {len(traced.outputs.tensors)}"
+                f"the exported copy has {found} outputs instead of {len(traced.outputs.tensors)}"
             )
-        self._results = [self._predictor.get_output_handle(name) for name in names]
+        self._idle: SimpleQueue[_Runner] = SimpleQueue()
+        for predictor in predictors:
+            self._idle.put(_Runner(predictor))
 
     def fits(self, call: Packed) -> bool:
         """Whether the shapes of these inputs are among those that it was exported for."""
@@ -76,7 +78,7 @@ class CompiledForward:
     def arrays(
         self, call: Packed, masks: Masks, given: Mapping[int, np.ndarray] | None = None
     ) -> list[np.ndarray]:
-        """The outputs one by one.
+        """The outputs one by one. May be called from several threads at a time.
 
         Args:
             call: A call of the kind that was exported.
@@ -88,7 +90,32 @@ class CompiledForward:
             {self._mask_names[path]: mask for path, mask in masks.items() if path in self._mask_names}
         )
         feeds.update({f"step_{step}": values for step, values in (given or {}).items()})
-        for name, handle in self._handles.items():
+        runner = self._idle.get()
+        try:
+            return runner.run(feeds)
+        finally:
+            self._idle.put(runner)
+
+    def __call__(self, call: Packed, masks: Masks, given: Mapping[int, np.ndarray] | None = None) -> Any:
+        """The outputs as tensors, in the structure that the model returns."""
+        return self.returned(self.arrays(call, masks, given))
+
+    def returned(self, arrays: Sequence[np.ndarray]) -> Any:
+        """What the model would return, from the outputs one by one."""
+        return self._outputs.unpacked([paddle.to_tensor(array) for array in arrays])
+
+
+class _Runner:
+    """One predictor, for one call at a time."""
+
+    def __init__(self, predictor: Any) -> None:
+        self._predictor = predictor
+        self._inputs = {name: predictor.get_input_handle(name) for name in predictor.get_input_names()}
+        self._results = [predictor.get_output_handle(name) for name in predictor.get_output_names()]
+
+    def run(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+        """The outputs; inputs that the program does not need may be among the feeds."""
+        for name, handle in self._inputs.items():
             values = feeds[name]
             handle.copy_from_cpu(
                 np.ascontiguousarray(values.numpy() if isinstance(values, paddle.Tensor) else values)
@@ -96,12 +123,9 @@ class CompiledForward:
         self._predictor.run()
         return [result.copy_to_cpu() for result in self._results]
 
-    def __call__(self, call: Packed, masks: Masks, given: Mapping[int, np.ndarray] | None = None) -> Any:
-        """The outputs as tensors, in the structure that the model returns."""
-        return self._outputs.unpacked([paddle.to_tensor(array) for array in self.arrays(call, masks, given)])
 
-
-def _predictor(prefix: Path, threads: int) -> Any:
+def _predictors(prefix: Path, crew: Crew) -> list[Any]:
+    """One for each lane; they share the weights."""
     program = next(path for suffix in (".json", ".pdmodel") if (path := prefix.with_suffix(suffix)).exists())
     config = inference.Config(str(program), str(prefix.with_suffix(".pdiparams")))
     config.disable_gpu()
@@ -110,26 +134,22 @@ def _predictor(prefix: Path, threads: int) -> Any:
     # Its kernel is for processors with AVX-512 and ends the process on any other.
     config.delete_pass("self_attention_fuse_pass")
     spare_leaky_relu(config, program)
-    config.set_cpu_math_library_num_threads(threads)
-    return inference.create_predictor(config)
+    config.set_cpu_math_library_num_threads(crew.threads)
+    first = inference.create_predictor(config)
+    return [first, *(first.clone() for _ in range(crew.lanes - 1))]
 
 
 def compiled_forward(
-    model: paddle.nn.Layer, recipe: Recipe, threads: int, given: Mapping[int, np.ndarray] | None = None
+    model: paddle.nn.Layer, recipe: Recipe, crew: Crew, given: Mapping[int, np.ndarray] | None = None
 ) -> CompiledForward:
     """Export, load and try; interpolation is rewritten where the predictor cannot run it."""
     masks = {consumer.path: np.ones(consumer.shape, "float32") for consumer in recipe.consumers}
     try:
         with quietly():
-            compiled = CompiledForward(model, recipe, threads)
+            compiled = CompiledForward(model, recipe, crew)
             compiled.arrays(recipe.call, masks, given)
     except Exception as error:
         if SYMPTOM not in str(error) or recipe.rewrite:
             raise
-        return compiled_forward(model, replace(recipe, rewrite=True), threads, given)
+        return compiled_forward(model, replace(recipe, rewrite=True), crew, given)
     return compiled
-
-
-def default_threads() -> int:
-    """As many as there are cores for this process. OMP_NUM_THREADS tells nothing: Paddle sets it to 1 when imported."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,6 +2,9 @@
 
 A masked model is compared with the whole one on the same samples. The spread of the difference comes from a jackknife: the loss
 is computed with each block of batches left out in turn, so any metric will do, also a ratio such as hmean.
+
+All data are a sample too. A loss that lies nearer to the target than their own standard error might as well be on the other side
+of it on another day, and so no more data are spent on it than tell where it leans.
 """
 
 from __future__ import annotations
@@ -20,10 +23,16 @@ from dysens.sweep.metrics import relative_loss
 LOOKS = (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
 """At which shares of the data a decision is tried; every look is one more chance to err, and the confidence allows for that."""
 
-_MOST_BLOCKS = 10
+_MOST_BLOCKS = 20
 _LEAST_BLOCKS = 4
+# Looks overlap, so that seven err as seldom as four separate ones (Pocock's bounds, for confidences up to 0.99).
+_SEPARATE_LOOKS = 4
+# Points whose loss is this many times the target tell how much of a sample is lost at once.
+_TELLING = (0.5, 4.0)
+# For so many points, it is taken to be whole samples.
+_PRIOR_POINTS = 3
 
-SCORES_PER_LOOK = 2 * _MOST_BLOCKS
+SCORES_PER_LOOK = 2 * _MOST_BLOCKS + 3
 """How often a look computes the metric, at most: of both models, with each block left out."""
 
 Measurements = Mapping[int, Any]  # batch number: what its outputs tell
@@ -55,13 +64,23 @@ class Estimate:
         return self.loss - reach, self.loss + reach
 
     def decides(self, target: float, confidence: float) -> bool:
-        """Whether all data would put the loss on the same side of the target."""
+        """Whether all data would put the loss on the same side of the target, as far as they can tell themselves."""
         if self.share == 1:
             return True
         if self.blocks < _LEAST_BLOCKS or not math.isfinite(self.error):
             return False
-        level = 1 - (1 - confidence) / len(LOOKS)
-        return abs(self.loss - target) > student_quantile(level, self.blocks - 1) * self.error
+        level = 1 - (1 - confidence) / _SEPARATE_LOOKS
+        distance = abs(self.loss - target) + self.error_of_all
+        return distance > student_quantile(level, self.blocks - 1) * self.error
+
+    @property
+    def error_of_all(self) -> float:
+        """The standard error that the loss on all data has itself, as a sample of what there might be."""
+        return self.error * math.sqrt(self.share / (1 - self.share)) if self.share < 1 else 0.0
+
+    def doubt(self, target: float) -> float:
+        """How easily more data might put the loss on the other side; the smaller the number, the surer."""
+        return self.error / max(abs(self.loss - target), 1e-9)
 
 
 class Comparison:
@@ -72,6 +91,9 @@ class Comparison:
         whole: What the whole model's outputs tell, for every batch.
         samples: How many samples each batch has.
         higher_is_better: False if the metric is an error.
+
+    Attributes:
+        samples: How many samples all data have.
     """
 
     def __init__(
@@ -84,15 +106,16 @@ class Comparison:
         self._score = score
         self._whole = whole
         self._samples = samples
-        self._total = sum(samples.values())
+        self.samples = sum(samples.values())
         self._higher_is_better = higher_is_better
+        self._lost_at_once: list[float] = [1.0] * _PRIOR_POINTS
 
     def share(self, measured: Measurements) -> float:
         """How much of the data has been measured."""
         return (
             1.0
             if len(measured) == len(self._whole)
-            else sum(self._samples[n] for n in measured) / self._total
+            else sum(self._samples[n] for n in measured) / self.samples
         )
 
     def loss(self, measured: Measurements, numbers: Sequence[int]) -> tuple[float, float]:
@@ -126,20 +149,25 @@ class Comparison:
             DysensError
         ):  # a metric that these few samples do not define, such as a mean over no labelled object
             return Estimate(math.nan, math.nan, math.inf, share, len(blocks))
-        error = math.sqrt(
-            (len(blocks) - 1) / len(blocks) * float(np.sum((np.array(without) - np.mean(without)) ** 2))
-        )
-        floor = self._least_error(numbers, baseline, target)
+        spread = (len(blocks) - 1) / len(blocks) * float(np.sum((np.array(without) - np.mean(without)) ** 2))
+        seen = sum(self._samples[number] for number in numbers) * max(abs(baseline), 1e-3)
+        if _TELLING[0] * target <= loss <= _TELLING[1] * target and loss > 0:
+            self._lost_at_once.append(spread * seen / loss)
+        error, floor = math.sqrt(spread), self._least_error(seen, target)
         # Of a finite set of samples, those that are left can only differ so much.
         return Estimate(metric, loss, max(error, floor) * math.sqrt(1 - share), share, len(blocks))
 
-    def _least_error(self, numbers: Sequence[int], baseline: float, target: float) -> float:
-        """The error that a loss at the target would have if samples are lost whole, one by one.
+    def _least_error(self, seen: float, target: float) -> float:
+        """The error that a loss at the target would have.
 
-        Without it, a few samples without any difference would seem to prove that there is none.
+        Without it, a few samples without any difference would seem to prove that there is none. How much is lost at once,
+        in samples, other points have told: a classifier loses whole ones, a text detector one box of many.
+
+        Args:
+            seen: How many samples were measured, of those that the whole model gets right.
+            target: The loss in question.
         """
-        seen = sum(self._samples[number] for number in numbers)
-        return math.sqrt(max(target, 1e-3) / (max(abs(baseline), 1e-3) * seen))
+        return math.sqrt(float(np.mean(self._lost_at_once)) * max(target, 1e-3) / seen)
 
 
 def student_quantile(level: float, freedom: int) -> float:

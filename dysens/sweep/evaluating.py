@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any
 
+import numpy as np
 import paddle
 
 from dysens.inputs import leaves
@@ -15,11 +19,12 @@ from dysens.pruning.plan import PrunePlan
 from dysens.pruning.proof import TOLERANCE
 from dysens.sweep.batches import Chunk, KeptBatches, chunked, shuffled
 from dysens.sweep.calls import Packed, UnservableError, largest_difference, packed_call
-from dysens.sweep.compiled import Masks
+from dysens.sweep.compiled import CompiledForward, Masks
 from dysens.sweep.consumers import Consumers
 from dysens.sweep.deciding import Measurements
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.fast_forward import FastForward
+from dysens.sweep.lanes import Lanes, crew_for
 from dysens.sweep.reuse import PrefixReuse, Work, worthwhile_cuts
 from dysens.sweep.scoring import Scorer
 
@@ -59,6 +64,7 @@ class EvaluatorScorer(Scorer):
         self._chunks: list[Chunk] | None = None
         self._reuse: PrefixReuse | None = None
         self._forward_seconds = 0.0
+        self._lanes = Lanes(1)
 
     def score(self, plan: PrunePlan | None = None) -> float:
         """The evaluator's metric on all data."""
@@ -68,48 +74,60 @@ class EvaluatorScorer(Scorer):
     def measurements(
         self,
         plan: PrunePlan | None = None,
-        enough: Callable[[Measurements], bool] | None = None,
         seen: Measurements | None = None,
+        share: float = 1.0,
     ) -> Measurements:
         """What the outputs of each batch tell.
 
         Args:
             plan: Whose masks are on.
-            enough: Asked after every chunk of data whether the rest can be left out. The order of chunks is random, but the
-                same for all plans.
-            seen: What is known already, from a call with this plan that was left early.
+            seen: What is known already, from a call with this plan for a smaller share.
+            share: How much of the data to measure, counted in samples. Which those are is random, but the same for all plans.
         """
         measured: dict[int, Any] = dict(seen or {})
         with preserved(self._model), self._fast.serving(plan), paddle.no_grad():
             self._model.eval()
             if self._chunks is None:
-                for number, batch in self._batches:
-                    self.samples[number] = _rows(self.evaluator.arguments(batch))
-                    measured[number] = self._measured(batch)
+                measured.update(self._first_pass())
                 self._chunks = self._prepared()
-                return measured
             masks = self._consumers.masks(plan)
-            for index, chunk in enumerate(self._chunks):
-                if chunk.members[0] in measured:
-                    continue
-                measured.update(self._measured_chunk(index, chunk, masks))
-                if enough is not None and enough(measured):
-                    return measured
-            for number, batch in self._batches.unkept():
-                if number in measured:
-                    continue
-                measured[number] = self._measured(batch)
-                if enough is not None and enough(measured):
-                    return measured
+            left = _Share(self.samples, measured, share)
+            ahead = [
+                (i, c)
+                for i, c in enumerate(self._chunks)
+                if c.members[0] not in measured and left.take(c.members)
+            ]
+            # Copies first: none is made while others run.
+            copies = [self._fast.copy_for(chunk.call) if chunk.call else None for _, chunk in ahead]
+            jobs = [partial(self._forward, copy, *each, masks) for each, copy in zip(ahead, copies)]
+            with closing(self._lanes.in_order(jobs)) as forwards:
+                for (_, chunk), copy, arrays in zip(ahead, copies, forwards):
+                    measured.update(self._measured_chunk(chunk, copy, arrays))
+            if left.any:
+                for number, batch in self._batches.unkept():
+                    if number not in measured and left.take((number,)):
+                        measured[number] = self._measured(batch)
+        return measured
+
+    def _first_pass(self) -> dict[int, Any]:
+        """Read all data. What is not kept is measured at once; so is the rest if no copy is going to run it in chunks."""
+        measured: dict[int, Any] = {}
+        for number, batch in self._batches:
+            if not number:
+                self._fast.crew = crew_for(len(self._batches), self._fast.cores)
+                outputs = self._model(*self.evaluator.arguments(batch))  # this compiles the copy
+            self.samples[number] = _rows(self.evaluator.arguments(batch))
+            if self._fast.serves and number < len(self._batches.kept):
+                continue
+            measured[number] = self._measured(batch) if number else self.evaluator.measure(outputs, batch)
         return measured
 
     def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
         """Compile copies that begin in the middle, where the work ahead makes up for it."""
         if not self._chunks or not self._fast.serves or self._forward_seconds == 0:
             return
-        example = self._chunks[0].call
-        assert example is not None
-        copy, observation = self._fast.copy_for(example), self._fast.observation(example)
+        calls = [chunk.call for chunk in self._chunks if chunk.call is not None]
+        copy, observation = self._fast.copy_for(calls[0]), self._fast.observation(calls[0])
         if copy is None:
             return
         first = {c.path: observation.first_use(c.layer) for c in copy.recipe.consumers}
@@ -127,7 +145,7 @@ class EvaluatorScorer(Scorer):
         try:
             with self._fast.out_of_the_way():
                 self._reuse = PrefixReuse(
-                    self._model, copy, ahead, cuts, self._fast.threads, example, self._batches.bytes_left
+                    self._model, copy, ahead, cuts, self._fast.crew, calls, self._batches.bytes_left
                 )
         except (
             Exception
@@ -140,17 +158,23 @@ class EvaluatorScorer(Scorer):
     def _measured(self, batch: Any) -> Any:
         return self.evaluator.measure(self._model(*self.evaluator.arguments(batch)), batch)
 
-    def _measured_chunk(self, index: int, chunk: Chunk, masks: Masks) -> dict[int, Any]:
-        batches = {number: self._batches.kept[number] for number in chunk.members}
-        copy = self._fast.copy_for(chunk.call) if chunk.call is not None else None
+    def _forward(
+        self, copy: CompiledForward | None, index: int, chunk: Chunk, masks: Masks
+    ) -> list[np.ndarray]:
+        """The outputs of a chunk one by one; none if the live model has to run it. Called in another thread."""
         if copy is None or chunk.call is None:
+            return []
+        shared = self._reuse is not None and copy is self._reuse.whole
+        found = self._reuse.arrays(index, chunk.call, masks) if shared and self._reuse is not None else None
+        return copy.arrays(chunk.call, masks) if found is None else found
+
+    def _measured_chunk(
+        self, chunk: Chunk, copy: CompiledForward | None, arrays: Sequence[np.ndarray]
+    ) -> dict[int, Any]:
+        batches = {number: self._batches.kept[number] for number in chunk.members}
+        if copy is None:
             return {number: self._measured(batch) for number, batch in batches.items()}
-        outputs = None
-        if self._reuse is not None and copy is self._reuse.whole:
-            outputs = self._reuse.outputs(index, chunk.call, masks)
-        if outputs is None:
-            outputs = copy(chunk.call, masks)
-        each = zip(batches.items(), chunk.split(outputs))
+        each = zip(batches.items(), chunk.split(copy.returned(arrays)))
         return {number: self.evaluator.measure(out, batch) for (number, batch), out in each}
 
     def _prepared(self) -> list[Chunk]:
@@ -162,15 +186,18 @@ class EvaluatorScorer(Scorer):
             (number, packed_call(self.evaluator.arguments(batch), {}))
             for number, batch in enumerate(self._batches.kept)
         ]
+        self._lanes = Lanes(self._fast.crew.lanes)
         chunks = chunked(calls, stack=True)
         if not self._can_be_stacked(dict(calls), chunks):
             chunks = chunked(calls, stack=False)
         for chunk in chunks[:1]:
             copy = self._fast.copy_for(chunk.call) if chunk.call is not None else None
             if copy is not None and chunk.call is not None:
+                masks = self._consumers.masks(None)
+                copy(chunk.call, masks)  # the first run prepares oneDNN's kernels
                 start = time.perf_counter()
-                copy(chunk.call, self._consumers.masks(None))
-                self._forward_seconds = (time.perf_counter() - start) * len(chunks)
+                copy(chunk.call, masks)
+                self._forward_seconds = (time.perf_counter() - start) * len(chunks) / self._fast.crew.lanes
         return chunks
 
     def _can_be_stacked(self, calls: Mapping[int, Packed], chunks: Sequence[Chunk]) -> bool:
@@ -187,6 +214,26 @@ class EvaluatorScorer(Scorer):
             return False
         pairs = zip(together, (copy(calls[number], masks) for number in chunk.members))
         return all(largest_difference(one, other) <= TOLERANCE for one, other in pairs)
+
+
+class _Share:
+    """How many samples are left to measure until a share of them is."""
+
+    def __init__(self, samples: Mapping[int, int], measured: Measurements, share: float) -> None:
+        self._samples = samples
+        wanted = share * sum(samples.values()) - 1e-6 if share < 1 else math.inf
+        self._left = wanted - sum(samples[number] for number in measured)
+
+    @property
+    def any(self) -> bool:
+        """Whether something is left to measure."""
+        return self._left > 0
+
+    def take(self, members: Sequence[int]) -> bool:
+        """Whether these batches are to be measured; they count as measured then."""
+        taken = self.any
+        self._left -= sum(self._samples[number] for number in members) if taken else 0
+        return taken
 
 
 def _rows(arguments: Any) -> int:

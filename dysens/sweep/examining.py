@@ -19,6 +19,8 @@ from dysens.sweep.scoring import Scorer
 
 # What looking may cost, as a share of what the rest of the data would.
 _LOOKING_SHARE = 0.3
+# Fewer tell nothing.
+_LEAST_SAMPLES = 6
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,11 @@ class Examiner:
         self._scorer = scorer
         self._comparison: Comparison | None = None
         if isinstance(scorer, EvaluatorScorer):
-            whole = scorer.measurements()
             start = time.perf_counter()
+            whole = scorer.measurements()
+            measured = time.perf_counter()
             baseline = scorer.evaluator.score([whole[number] for number in sorted(whole)])
-            self._score_seconds = time.perf_counter() - start
+            self._pass_seconds, self._score_seconds = measured - start, time.perf_counter() - measured
             self._comparison = Comparison(
                 scorer.evaluator.score, whole, scorer.samples, scorer.higher_is_better
             )
@@ -80,74 +83,36 @@ class Examiner:
         return bool(estimate.loss <= self.target)
 
     def examine(self, plan: PrunePlan, known: Evidence | None = None, share: float = 1.0) -> Evidence:
-        """Measure the masked model until the side is decided, or until a share of the data shows where it leans.
+        """Measure the masked model on a share of the data, and see whether that decides the side.
 
         Args:
             plan: Whose masks are on.
             known: What an earlier look at this plan found; it goes on from there.
-            share: How much of the data to look at, at most, if that is enough to lean to one side.
+            share: How much of the data to have seen then.
         """
         if self._comparison is None or not isinstance(self._scorer, EvaluatorScorer):
             metric = metric_of(self._scorer.score(plan))
             loss = relative_loss(self.baseline, metric, self._scorer.higher_is_better)
             return Evidence(Estimate(metric, loss if np.isfinite(metric) else np.inf, 0.0, 1.0, 1))
-        seen = known.measured if known is not None else {}
-        looker = _Looker(self._comparison, self.target, self.confidence, self._score_seconds, share, seen)
-        measured = self._scorer.measurements(plan, looker.is_enough, seen)
-        estimate = looker.decided or self._comparison.estimate(measured, self.target)
-        if looker.decided is not None or estimate.share == 1:
+        before = known.measured if known is not None else {}
+        start = time.perf_counter()
+        measured = self._scorer.measurements(plan, before, share)
+        estimate = self._comparison.estimate(measured, self.target)
+        gained = max(estimate.share - self._comparison.share(before), 1e-6)
+        self._pass_seconds = (time.perf_counter() - start) / gained
+        if estimate.decides(self.target, self.confidence):
             return Evidence(estimate)
         return Evidence(estimate, False, measured)
 
+    def next_look(self, share: float = 0.0) -> float:
+        """How much of the data to have seen at the next look. Few looks if the metric takes long to compute.
 
-class _Looker:
-    """Looks at the measurements of one point while they come in.
-
-    Args:
-        comparison: Compares with the whole model.
-        target: The loss in question.
-        confidence: How sure a decision has to be.
-        score_seconds: What computing the metric takes on all data.
-        most: The share of the data after which to stop, decided or not.
-        seen: What was measured before.
-
-    Attributes:
-        decided: What decided the point, once something did.
-    """
-
-    def __init__(
-        self,
-        comparison: Comparison,
-        target: float,
-        confidence: float,
-        score_seconds: float,
-        most: float,
-        seen: Measurements,
-    ) -> None:
-        self.decided: Estimate | None = None
-        self._comparison = comparison
-        self._target = target
-        self._confidence = confidence
-        self._score_seconds = score_seconds
-        self._most = most
-        self._before = comparison.share(seen)
-        self._due = [look for look in LOOKS if look > self._before]
-        self._begun = time.perf_counter()
-
-    def is_enough(self, measured: Measurements) -> bool:
-        """Whether the rest of the data can be left out."""
-        share = self._comparison.share(measured)
-        if share == 1:
-            return False
-        if self._due and share >= self._due[0]:
-            self._due = [look for look in self._due if look > share]
-            self._look(measured, share)
-        return self.decided is not None or share >= self._most
-
-    def _look(self, measured: Measurements, share: float) -> None:
-        left = (time.perf_counter() - self._begun) / (share - self._before) * (1 - share)
-        if self._score_seconds * share * SCORES_PER_LOOK > _LOOKING_SHARE * left:
-            return
-        estimate = self._comparison.estimate(measured, self._target)
-        if estimate.decides(self._target, self._confidence):
-            self.decided = estimate
+        Args:
+            share: How much has been seen.
+        """
+        if self._comparison is None:
+            return 1.0
+        least = max(share, _LEAST_SAMPLES / self._comparison.samples)
+        left = self._pass_seconds * (1 - share)
+        affordable = _LOOKING_SHARE * left / max(self._score_seconds * SCORES_PER_LOOK, 1e-9)
+        return next((look for look in LOOKS if least < look <= affordable), 1.0)

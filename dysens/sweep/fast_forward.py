@@ -23,8 +23,9 @@ from dysens.pruning.apply import masked
 from dysens.pruning.plan import PrunePlan
 from dysens.pruning.proof import TOLERANCE
 from dysens.sweep.calls import Packed, UnservableError, first_rows, largest_difference, packed_call
-from dysens.sweep.compiled import CompiledForward, compiled_forward, default_threads
+from dysens.sweep.compiled import CompiledForward, compiled_forward
 from dysens.sweep.consumers import Consumers
+from dysens.sweep.lanes import Crew, available_cores
 from dysens.sweep.steps import Observation, observed
 from dysens.sweep.tracing import Recipe
 from dysens.sweep.watching import WeightWatch
@@ -53,10 +54,12 @@ class FastForward:
         consumers: The layers that take masks.
         checks: Plans whose masks touch every consumer, to compare the copy with the live model by.
         fast: "auto" falls back to the live forward with a warning, "on" raises instead, "off" never compiles.
-        threads: How many threads the copy runs on; all cores if not given.
+        cores: How many cores the copy may use; all if not given.
 
     Attributes:
         compile_seconds: How long the last copy took to make.
+        cores: How many cores it may use.
+        crew: How copies use them. Calls come one at a time unless told otherwise, before the first.
     """
 
     def __init__(
@@ -65,12 +68,13 @@ class FastForward:
         consumers: Consumers,
         checks: Sequence[PrunePlan],
         fast: str = "auto",
-        threads: int | None = None,
+        cores: int | None = None,
     ) -> None:
         if fast not in FAST_CHOICES:
             raise InputError(f'fast has to be "auto", "on" or "off", not {fast!r:.80}.')
         self.compile_seconds = 0.0
-        self.threads = threads or default_threads()
+        self.cores = cores or available_cores()
+        self.crew = Crew(1, self.cores)
         self._model = model
         self._consumers = consumers
         self._checks = checks
@@ -223,9 +227,7 @@ class FastForward:
                 start = time.perf_counter()
                 example = call if freedom == "fixed size" else some
                 try:
-                    copy = compiled_forward(
-                        self._model, self._recipe(example, freedom, convert), self.threads
-                    )
+                    copy = compiled_forward(self._model, self._recipe(example, freedom, convert), self.crew)
                     self._compare(copy, example)
                 except Exception as error:  # export and predictor fail in ways that cannot be listed
                     reasons.append(_clause(error))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import paddle
@@ -17,6 +16,7 @@ import paddle
 from dysens.pruning.proof import TOLERANCE
 from dysens.sweep.calls import Packed, largest_difference
 from dysens.sweep.compiled import CompiledForward, Masks, compiled_forward
+from dysens.sweep.lanes import Crew
 
 log = logging.getLogger("dysens.sweep")
 
@@ -78,8 +78,8 @@ class PrefixReuse:
         whole: The copy of the whole forward; its `live` knows the cuts.
         work: What lies ahead.
         cuts: Where to begin.
-        threads: How many threads the copies use.
-        example: A call to try the copies on.
+        crew: How the copies use the cores.
+        calls: The model's arguments for each chunk of data; the copies are tried on the first.
         budget: How many bytes of outputs may be kept.
 
     Attributes:
@@ -92,47 +92,48 @@ class PrefixReuse:
         whole: CompiledForward,
         work: Sequence[Work],
         cuts: Sequence[int],
-        threads: int,
-        example: Packed,
+        crew: Crew,
+        calls: Sequence[Packed],
         budget: int,
     ) -> None:
         self.whole = whole
-        self._budget = budget
+        example = calls[0]
         self._memory: dict[int, dict[int, np.ndarray]] = {}
         self._steps = sorted({step for cut in cuts for step in whole.live[cut]})
         bare = replace(whole.recipe, call=example, consumers=(), cuts=())
-        self._beginning = compiled_forward(model, replace(bare, wanted=self._steps), threads)
+        self._beginning = compiled_forward(model, replace(bare, wanted=self._steps), crew)
         values = dict(zip(self._steps, self._beginning.arrays(example, {})))
+        self._kept = _kept_chunks(calls, sum(array.nbytes for array in values.values()), budget)
         self._ends: list[tuple[frozenset[str], CompiledForward]] = []
         for cut, until in zip(cuts, (*cuts[1:], None)):
             mine = [w for w in work if w.first >= cut and (until is None or w.first < until)]
             paths = frozenset(path for each in mine for path in each.masked)
             consumers = [consumer for consumer in whole.recipe.consumers if consumer.path in paths]
             recipe = replace(bare, given=whole.live[cut], consumers=consumers)
-            end = compiled_forward(model, recipe, threads, values)
+            end = compiled_forward(model, recipe, crew, values)
             if self._agrees(end, example, values):
                 self._ends.append((paths, end))
 
-    def outputs(self, number: int, call: Packed, masks: Masks) -> Any:
+    def arrays(self, number: int, call: Packed, masks: Masks) -> list[np.ndarray] | None:
         """What the whole copy would give; None if memory or copies for that are lacking.
 
+        May be called from several threads, of which no two ask for the same chunk.
+
         Args:
-            number: Tells the chunks of data apart.
+            number: Which chunk of data it is.
             call: The model's arguments for this chunk.
             masks: By consumer path.
         """
         changed = {c.path for c in self.whole.recipe.consumers if not masks[c.path].all()}
         end = next((copy for paths, copy in reversed(self._ends) if changed <= paths), None)
-        values = self._remembered(number, call) if end is not None else None
-        return end(call, masks, values) if end is not None and values is not None else None
+        if end is None or number not in self._kept:
+            return None
+        return end.arrays(call, masks, self._remembered(number, call))
 
-    def _remembered(self, number: int, call: Packed) -> Mapping[int, np.ndarray] | None:
+    def _remembered(self, number: int, call: Packed) -> Mapping[int, np.ndarray]:
         if number not in self._memory:
-            values = dict(zip(self._steps, self._beginning.arrays(call, {})))
-            size = sum(array.nbytes for array in values.values())
-            self._memory[number] = values if size <= self._budget else {}
-            self._budget -= size if self._memory[number] else 0
-        return self._memory[number] or None
+            self._memory[number] = dict(zip(self._steps, self._beginning.arrays(call, {})))
+        return self._memory[number]
 
     def _agrees(self, end: CompiledForward, call: Packed, values: Mapping[int, np.ndarray]) -> bool:
         """Whether a copy gives what the whole one does, with every other channel masked."""
@@ -140,3 +141,16 @@ class PrefixReuse:
         for consumer in end.recipe.consumers:
             masks[consumer.path].reshape(-1)[::2] = 0.0
         return largest_difference(end(call, masks, values), self.whole(call, masks)) <= TOLERANCE
+
+
+def _kept_chunks(calls: Sequence[Packed], size: int, budget: int) -> frozenset[int]:
+    """The chunks whose outputs fit into the budget, the first ones first.
+
+    Args:
+        calls: The model's arguments for each chunk.
+        size: How many bytes the outputs for the first chunk take.
+        budget: How many bytes there are.
+    """
+    values = [sum(int(np.prod(tensor.shape)) for tensor in call.tensors) for call in calls]
+    needed = np.cumsum([size * count / values[0] for count in values])
+    return frozenset(int(number) for number in np.flatnonzero(needed <= budget))

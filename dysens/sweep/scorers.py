@@ -32,12 +32,12 @@ class Means:
         fast: "auto" runs a compiled copy of the model where that says the same, and the live model otherwise; "on" raises
             where it cannot; "off" always runs the live model.
         cache_gib: How many GiB of data, and of outputs of layers, may be kept in memory.
-        threads: How many threads a compiled copy uses; all cores if None.
+        cores: How many cores a compiled copy uses; all if None.
     """
 
     fast: str = "auto"
     cache_gib: float = DEFAULT_CACHE_GIB
-    threads: int | None = None
+    cores: int | None = None
 
 
 def scorer_of(
@@ -65,7 +65,7 @@ def scorer_of(
         raise InputError(f"eval_func has to be a function or an Evaluator, not {eval_func!r:.80}.")
     checks = [plan_for(roles, random_removal(groups, seed), model) for seed in _CHECK_SEEDS] if groups else []
     consumers = Consumers(model, roles, groups)
-    fast = FastForward(model, consumers, checks, means.fast, means.threads)
+    fast = FastForward(model, consumers, checks, means.fast, means.cores)
     if isinstance(eval_func, Evaluator):
         return EvaluatorScorer(model, eval_func, consumers, fast, means.cache_gib)
     return FunctionScorer(model, eval_func, higher_is_better, optimizer, fast)

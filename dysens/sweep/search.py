@@ -2,7 +2,8 @@
 
 Losses are taken to rise with the ratio, so that a grid of ratios can be halved instead of measured one by one. A short look
 at each ratio tells where to go on; only the two ratios on either side of the answer are measured until the data decide
-them, going on from where the short look ended. Some ratios beyond are measured as well, to see whether losses do rise.
+them, look by look, each going on from where the last one ended. Some ratios beyond are measured as well, to see whether losses do
+rise.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from dysens.results.points import Point, ratio_key
 from dysens.sweep.deciding import Estimate
 from dysens.sweep.examining import Evidence, Examiner
 from dysens.sweep.found import GroupRatio, SearchResult, SpotCheck
+from dysens.sweep.sharing import Observer
 from dysens.sweep.strategy import Bracket, Costs, likely_answers, next_ratio
 
 # How many passes over the data a group takes, for the scorer to prepare by.
 _PASSES_PER_GROUP = 1.5
-# How much of the data a short look takes.
-_SHORT_LOOK = 0.2
 
 
 @dataclass
@@ -64,6 +64,7 @@ class Search:
         examiner: Tells on which side of the target a masked model is.
         spot_checks: For how many groups to look beyond the answer.
         journal: Where points are written; full ones that it holds already are not measured again.
+        observer: Gets every point when it is measured.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Search:
         examiner: Examiner,
         spot_checks: int = 3,
         journal: Journal | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._roles = roles
         self._choose = choose
@@ -82,6 +84,7 @@ class Search:
         self._examiner = examiner
         self._spot_checks = _checked_count(spot_checks)
         self._journal = journal
+        self._observer = observer
         self._candidates = [_Candidate(group) for group in groups]
         self._costs = Costs()
         self._known: dict[tuple[str, bytes], Evidence] = {}
@@ -136,10 +139,14 @@ class Search:
         bracket = self._bracket(candidate)
         if not bracket.closed:
             weights = likely_answers((self._bracket(c) for c in self._candidates), len(self._grid))
-            return next_ratio(bracket, weights, self._costs), _SHORT_LOOK
-        # The far side first: it takes less data, and if it turns out to be within, the near one need not be known.
-        sides = [i for i in (bracket.high, bracket.low) if i in candidate.tried]
-        return next(((i, 1.0) for i in sides if not self._evidence(candidate, i).decided), None)
+            return next_ratio(bracket, weights, self._costs), self._examiner.next_look()
+        # The more doubtful side first: if it turns out to be on the other side, the other one need not be known.
+        sides = {i: self._evidence(candidate, i) for i in (bracket.high, bracket.low) if i in candidate.tried}
+        open_sides = {i: known.estimate for i, known in sides.items() if not known.decided}
+        if not open_sides:
+            return None
+        index = max(open_sides, key=lambda i: open_sides[i].doubt(self._examiner.target))
+        return index, self._examiner.next_look(open_sides[index].share)
 
     def _step(self, candidate: _Candidate, display: Progress) -> None:
         ahead = self._next(candidate)
@@ -164,10 +171,11 @@ class Search:
         return self._known[key]
 
     def _write(self, group: ChannelGroup, ratio: float, found: Estimate, seconds: float) -> None:
+        point = Point(group.name, group.path, ratio, found.metric, found.loss, seconds, found.share)
         if self._journal is not None:
-            self._journal.append(
-                Point(group.name, group.path, ratio, found.metric, found.loss, seconds, found.share)
-            )
+            self._journal.append(point)
+        if self._observer is not None:
+            self._observer(point)
 
     def _to_check(self) -> list[_Candidate]:
         """Groups with ratios beyond the answer that nobody measured, spread over the model."""
@@ -181,7 +189,10 @@ class Search:
 
     def _checked(self, candidate: _Candidate, display: Progress) -> SpotCheck:
         index = self._beyond(candidate)[0]
-        estimate = self._look(candidate, index, 1.0, display).estimate
+        found = self._look(candidate, index, self._examiner.next_look(), display)
+        while not found.decided:
+            found = self._look(candidate, index, self._examiner.next_look(found.estimate.share), display)
+        estimate = found.estimate
         rises = not self._examiner.within(estimate)
         return SpotCheck(candidate.group.name, self._grid[index - 1], estimate.loss, rises)
 

@@ -80,7 +80,7 @@ def work(job: Job) -> None:
     # Automatic names may have shifted; the layer path is what the groups are known by.
     groups = [replace(group, name=names[group.path]) for group in job.groups]
     roles = roles_of(model)
-    means = replace(job.means, threads=int(os.environ["OMP_NUM_THREADS"]))
+    means = replace(job.means, cores=int(os.environ["OMP_NUM_THREADS"]))
     scorer = scorer_of(model, roles, groups, eval_func, job.header.higher_is_better, means=means)
     here = replace(
         job.header,

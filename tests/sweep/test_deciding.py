@@ -94,6 +94,44 @@ def test_few_samples_without_a_difference_prove_nothing():
     assert comparison.estimate(whole, 0.02).decides(0.02, 0.95)
 
 
+class TestHowMuchIsLostAtOnce:
+    """Of a text detector's boxes, one of many in an image; of a classifier's answers, whole samples."""
+
+    def least_error(self, score, data):
+        random = np.random.default_rng(1)
+        whole, masked = data(random, lost=0.03)
+        comparison = Comparison(score, dict(enumerate(whole)), dict.fromkeys(range(60), 5), True)
+        same = comparison.estimate(dict(enumerate(whole[:20])), 0.02).error
+        for _ in range(50):
+            comparison.estimate(dict(enumerate(masked[:40])), 0.02)
+        return same, comparison.estimate(dict(enumerate(whole[:20])), 0.02).error
+
+    def test_boxes(self):
+        before, after = self.least_error(hmean, boxes)
+        assert 0 < after < 0.7 * before
+
+    def test_whole_samples(self):
+        before, after = self.least_error(accuracy, answers)
+        assert after == pytest.approx(before, rel=0.5)
+
+
+def test_what_all_data_cannot_tell_is_left_where_it_leans():
+    """Nearer to the target than the error of all data: most of them are enough."""
+    near = {"metric": 0.88, "loss": 0.0199, "blocks": 20}
+    error_of_all = 0.005
+    for share, decided in ((0.3, False), (0.6, False), (0.95, True)):
+        error = error_of_all * math.sqrt((1 - share) / share)
+        estimate = Estimate(error=error, share=share, **near)
+        assert estimate.error_of_all == pytest.approx(error_of_all)
+        assert estimate.decides(0.02, 0.95) == decided
+
+
+def test_doubt_is_nearness_to_the_target_in_errors():
+    sure = Estimate(metric=0.8, loss=0.10, error=0.01, share=0.2, blocks=8)
+    unsure = Estimate(metric=0.8, loss=0.03, error=0.01, share=0.2, blocks=8)
+    assert unsure.doubt(0.02) > sure.doubt(0.02)
+
+
 def test_a_metric_that_some_samples_do_not_define_waits_for_more():
     def picky(measurements):
         if len(measurements) < 4:

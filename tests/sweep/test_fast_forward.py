@@ -51,11 +51,34 @@ def assert_same_numbers(model, shape, score, groups=None):
     assert np.abs(losses(live)).max() > 100 * SCORE
 
 
+class Upsampler(nn.Layer):
+    """As DB's head: transposed convolutions, one with a batch norm behind it, one without."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = ConvBN(3, 8, stride=2)
+        self.up = nn.Conv2DTranspose(8, 12, 2, 2)
+        self.norm = nn.BatchNorm2D(12)
+        self.last = nn.Conv2DTranspose(12, 2, 2, 2)
+        for layer in (self.up, self.last):
+            layer.bias.set_value(paddle.linspace(0.5, 1.5, layer.bias.shape[0]))
+
+    def forward(self, x):
+        return F.sigmoid(self.last(F.relu(self.norm(self.up(self.first(x))))))
+
+
 class TestSameNumbers:
     @pytest.mark.parametrize("network", [SmallNet, TextNet])
     def test_by_a_function(self, network):
         model = made(network)
         assert_same_numbers(model, SHAPE, size_of_outputs(model))
+
+    def test_transposed_convolutions(self):
+        """Their bias is added in another way in the copy; with and without batch norm behind it."""
+        before = F.conv2d_transpose
+        model = made(Upsampler)
+        assert_same_numbers(model, SHAPE, size_of_outputs(model))
+        assert F.conv2d_transpose is before
 
     def test_sizes_that_vary(self):
         model = made(SmallNet)

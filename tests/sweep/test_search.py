@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,24 @@ def test_a_look_goes_on_where_the_last_one_ended(ds):
     assert counting.measured == pytest.approx(samples * (1 + found.passes))
 
 
+def test_few_looks_if_the_metric_takes_long():
+    """Looking computes the metric dozens of times; where that takes longer than measuring, all data are measured at once."""
+
+    class Slow(MetricEvaluator):
+        scored = 0
+
+        def score(self, measurements):
+            self.scored += 1
+            time.sleep(0.2)
+            return super().score(measurements)
+
+    slow = Slow(batches(), paddle.metric.Accuracy())
+    ds = DygraphSensitivity(trained(), SHAPE)
+    found = ds.search(slow, TARGET, target_vars="2.*", progress=False, fast="off", spot_checks=0)
+    assert found.passes == round(found.passes)
+    assert slow.scored <= 1 + 2 * found.passes + 1
+
+
 class TestJournal:
     def test_partial_points_are_marked_and_never_pass_for_full(self, ds, sweep, tmp_path):
         journal = tmp_path / "s.jsonl"
@@ -125,6 +144,25 @@ class TestJournal:
         after = ds.sensitive(evaluator(), sen_file=journal, progress=False, fast="off")
         assert len(after.points) == len(sweep.points)
         assert [p.metric for p in after.points] == [p.metric for p in sweep.points]
+
+    def test_an_observer_sees_every_point_when_it_is_on_disk(self, ds, tmp_path):
+        journal, seen = tmp_path / "s.jsonl", []
+
+        def observer(point):
+            assert shares(journal)[point.param, point.ratio] == pytest.approx(point.share)
+            seen.append(point)
+
+        ds.search(
+            evaluator(),
+            TARGET,
+            sen_file=journal,
+            target_vars="0.*",
+            progress=False,
+            fast="off",
+            observer=observer,
+        )
+        assert {point.share < 1 for point in seen} == {True, False}
+        assert {(point.param, point.ratio) for point in seen} == set(shares(journal))
 
     def test_goes_on_where_a_sweep_was(self, ds, swept, tmp_path):
         """Full points cost nothing again, and decide as they did."""

@@ -38,6 +38,18 @@ def _ratios(name: str) -> store.Figures:
     return ratios.measure(name)
 
 
+def _sweep(name: str) -> store.Figures:
+    import sweeps
+
+    return sweeps.measure(name)
+
+
+def _grid(name: str) -> store.Figures:
+    import ratios
+
+    return ratios.measure_grid(name)
+
+
 def _memory(name: str) -> store.Figures:
     import memory
 
@@ -65,6 +77,12 @@ def _reuse() -> store.Figures:
 PARTS: dict[str, Callable[[], store.Figures]] = {
     "points mobilenet": lambda: _points("mobilenet"),
     "points ocr": lambda: _points("ocr"),
+    "sweep mobilenet": lambda: _sweep("mobilenet"),
+    "sweep ocr": lambda: _sweep("ocr"),
+    "sweep mobilenet, one core": lambda: _sweep("mobilenet"),
+    "sweep ocr, one core": lambda: _sweep("ocr"),
+    "grid mobilenet": lambda: _grid("mobilenet"),
+    "grid ocr": lambda: _grid("ocr"),
     "ratios mobilenet": lambda: _ratios("mobilenet"),
     "ratios ocr": lambda: _ratios("ocr"),
     "growth": _growth,
@@ -73,6 +91,14 @@ PARTS: dict[str, Callable[[], store.Figures]] = {
     "many points": _many_points,
     "reuse": _reuse,
 }
+ON_ALL_CORES = (
+    "sweep mobilenet",
+    "sweep ocr",
+    "grid mobilenet",
+    "grid ocr",
+    "ratios mobilenet",
+    "ratios ocr",
+)
 # What says nothing new on the second stack.
 ONLY_WITH_SLIM = ("growth", "memory mobilenet", "memory ocr", "many points", "reuse")
 
@@ -95,7 +121,7 @@ def main() -> None:
         print(json.dumps(memory.here(arguments.memory)))
         return
     if arguments.here:
-        if not arguments.parts[0].startswith("ratios"):
+        if arguments.parts[0] not in ON_ALL_CORES:
             _keep_to_one_core()
         store.save(arguments.parts[0], PARTS[arguments.parts[0]]())
         return

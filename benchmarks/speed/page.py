@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from page_sweeps import LABELS, NAMES, estimate, samples_between, search, sweeps
+from page_table import table
 
 Figures = dict[str, Any]
-LABELS = {"slim": "PaddleSlim", "eager": "dysens, live model"}
-NAMES = {"mobilenet": "MobileNetV1", "ocr": "PP-OCRv3 det"}
-GRID = [round(0.1 * step, 1) for step in range(10)]
+
+__all__ = ["mean_cost", "reference_of", "rendered", "samples_apart", "samples_between"]
 
 TOP = """# How fast it is
 
@@ -17,13 +18,15 @@ Written by `make bench` from the figures in [benchmarks.json](benchmarks.json); 
 
 Everything here is a ratio of times that were measured in the same run, on a machine with two cores (x86-64 with AVX-512) and no
 GPU. Seconds of one machine say little about another; the raw ones are in the JSON file. What is not in it was not measured.
+The same part measured twice differs by up to a tenth.
 
 **What is measured.** MobileNetV1 (scale 1.0) on {digits} digits enlarged to 128x128, scored by accuracy; and PP-OCRv3 det with
 the released weights on {scenes} rendered scenes of 320x320, scored by PaddleOCR's own evaluation loop and metric (hmean). Filters
 are ranked by FPGM.
 
-**Against what.** PaddleSlim 2.6.0's `FPGMFilterPruner.sensitive` on Paddle 2.6.2, in the same process and in turns with dysens,
-point by point. It runs on Paddle 2.6 only; on Paddle 3 dysens is compared with its own live model.
+**Against what.** PaddleSlim 2.6.0's `FPGMFilterPruner.sensitive` on Paddle 2.6.2, in the same process and run. It runs on Paddle
+2.6 only; on Paddle 3 dysens is compared with its own live model. Both compute on one core, which is Paddle's default
+(`OMP_NUM_THREADS` is 1); dysens's compiled copy takes all cores, and so there are columns for one core and for two.
 """
 
 
@@ -33,10 +36,11 @@ def rendered(figures: dict[str, Figures]) -> str:
     counts = {"digits": _images(figures, "mobilenet"), "scenes": _images(figures, "ocr")}
     sections = [
         TOP.format(**counts),
+        sweeps(slim, new),
         _points(slim, new),
         _breakdown(slim),
-        _search(slim, new),
-        _estimate(slim, new),
+        search(slim, new),
+        estimate(slim, new),
         _growth(slim),
         _memory(slim),
         _reuse(slim),
@@ -47,11 +51,6 @@ def rendered(figures: dict[str, Figures]) -> str:
 def _images(figures: dict[str, Figures], name: str) -> int | str:
     found = [parts[f"points {name}"]["images"] for parts in figures.values() if f"points {name}" in parts]
     return found[0] if found else "?"
-
-
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def reference_of(part: Figures) -> str:
@@ -83,7 +82,6 @@ def _points(slim: Figures, new: Figures) -> str:
                     f"{network}, {label}",
                     LABELS[reference_of(part)],
                     *(f"{base / mean_cost(part, way):.1f}x" for way in ("eager", "function", "fast")),
-                    f"{base / part['all_cores']:.1f}x" if "all_cores" in part else "not measured",
                     f"{samples_apart(part, 'fast', reference_of(part)):.2f}",
                 ]
             )
@@ -94,25 +92,22 @@ def _points(slim: Figures, new: Figures) -> str:
 How many points are measured in the time in which the reference measures one.
 
 {
-        _table(
+        table(
             [
                 "network",
                 "reference",
                 "dysens, live model",
                 "compiled, the same `eval_func`",
                 "compiled, `Evaluator`",
-                "the same on all cores",
                 "samples apart",
             ],
             rows,
         )
     }
 Five groups from the first layer to the last, each at another ratio, measured in turns by all, on one core and in processor
-seconds, so that other work on the machine counts little. PaddleSlim and a live model compute on one core by Paddle's default
-(`OMP_NUM_THREADS`). The compiled copy takes all of them: the column before the last is its wall time on two cores against the
-same reference, and other work on the machine lowers it. "Samples apart" is the largest difference between two losses, in images.
-
-Compiling (a few seconds, once a sweep) is not in this table. It is in the next ones.
+seconds, so that other work on the machine counts little; two points of a group at a time, so that beginnings are not shared.
+"Samples apart" is the largest difference between two losses, in images. Compiling (a few seconds, once a sweep) is not in this
+table; it is in the others.
 """
 
 
@@ -142,69 +137,7 @@ def _breakdown(slim: Figures) -> str:
 Of an evaluation with the live model, Paddle 2.6; then how much faster the forward alone is when compiled, and which share of a
 compiled point is left for post-process and metric (data are kept in memory, so loading is gone).
 
-{_table([*header, "post-process and metric, compiled"], rows)}"""
-
-
-def steps_apart(part: Figures) -> list[int]:
-    """Steps of the grid between what was found and what the whole grid says, group by group."""
-    return [
-        abs(GRID.index(round(part["answers"][name], 1)) - GRID.index(round(part["expected"][name], 1)))
-        for name in part["answers"]
-    ]
-
-
-def _search(slim: Figures, new: Figures) -> str:
-    rows = []
-    for label, parts in (("Paddle 2.6", slim), ("Paddle 3", new)):
-        for name, network in NAMES.items():
-            part, points = parts.get(f"ratios {name}"), parts.get(f"points {name}")
-            if part is None or points is None:
-                continue
-            whole = mean_cost(points, reference_of(points)) * (part["points"] + 1)
-            apart = steps_apart(part)
-            rows.append(
-                [
-                    f"{network}, {label}",
-                    LABELS[reference_of(points)],
-                    f"{part['groups']} x 9",
-                    f"{whole / part['sweep_seconds']:.1f}x",
-                    f"{whole / part['search_seconds']:.1f}x",
-                    f"{part['passes']:.0f} of {part['points']}",
-                    f"{np.mean([step <= 1 for step in apart]):.0%}",
-                    f"{np.mean([step == 0 for step in apart]):.0%}",
-                ]
-            )
-    if not rows:
-        return ""
-    header = ["network", "reference", "points", "whole grid", "search", "passes over the data"]
-    return f"""## Ratios for a loss of 0.02
-
-`ds.search(evaluator, target_loss=0.02)` against the whole grid of nine ratios, everything included (compiling, the baseline,
-spot checks). The reference takes hours for its grid, so **its time is seconds a point, from the first table, times the
-number of points**, and one more for the baseline. Only groups that PaddleSlim finds too are counted.
-
-{_table([*header, "within one step", "the same"], rows)}
-Groups are spread over the network, 16 at most. dysens is timed by the wall clock on all cores, the reference in processor
-seconds on one, as in the first table. "Within one step": the share of groups whose ratio is at most one step (0.1) from
-the one that dysens's whole grid gives: the last before the first that loses more than 0.02. The points of that grid agree
-with PaddleSlim's, as the first table shows.
-"""
-
-
-def _estimate(slim: Figures, new: Figures) -> str:
-    found = [
-        (label, part["estimate"]["rank_correlation"], part["sweep_seconds"] / part["estimate"]["seconds"])
-        for label, parts in (("Paddle 2.6", slim), ("Paddle 3", new))
-        if (part := parts.get("ratios mobilenet")) is not None and part.get("estimate")
-    ]
-    if not found:
-        return ""
-    told = "; ".join(f"{label}: {rank:.2f}, in 1/{times:.0f} of the time" for label, rank, times in found)
-    return f"""## A first look
-
-`ds.estimate`, one pass with gradients over 64 images of MobileNetV1. Its rank correlation (Spearman) with the losses of
-the whole compiled grid, over all groups and ratios: {told}.
-"""
+{table([*header, "post-process and metric, compiled"], rows)}"""
 
 
 def _growth(slim: Figures) -> str:
@@ -221,7 +154,7 @@ def _growth(slim: Figures) -> str:
 A whole sweep of MobileNetV1, compiled, compiling included, when one thing is doubled. An exponent of 1 is
 proportional; it is lower where what is paid once (compiling, comparing, the baseline) still counts.
 
-{_table(["doubled", "from, to", "time", "exponent"], rows)}"""
+{table(["doubled", "from, to", "time", "exponent"], rows)}"""
 
 
 def _memory(slim: Figures) -> str:
@@ -239,7 +172,7 @@ def _memory(slim: Figures) -> str:
 
 Peak of the process, against one that builds the network and its data and evaluates once. Each in a process of its own.
 
-{_table(header, rows)}"""
+{table(header, rows)}"""
     many = slim.get("many points")
     if many is None:
         return text
@@ -251,7 +184,7 @@ Peak of the process, against one that builds the network and its data and evalua
     return f"""{text}
 Over hundreds of points it does not grow: memory after the last point, against that after 25 and after 100.
 
-{_table(["MobileNetV1", "points", "after 25", "after 100"], lines)}"""
+{table(["MobileNetV1", "points", "after 25", "after 100"], lines)}"""
 
 
 def _reuse(slim: Figures) -> str:
@@ -267,4 +200,4 @@ def _reuse(slim: Figures) -> str:
 All ratios of a group share what lies before its first consumer. dysens computes that once where compiling a copy that begins in
 the middle pays. How much faster a whole sweep gets by it:
 
-{_table(["network", "points", "with shared beginnings"], rows)}"""
+{table(["network", "points", "with shared beginnings"], rows)}"""

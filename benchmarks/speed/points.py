@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import paddle
-from store import Figures, stack
-from subjects import SUBJECTS, Subject
+from store import Figures
+from subjects import SUBJECTS, Subject, slim_of, spread
 
 from dysens import DygraphSensitivity
 from dysens.sweep.evaluators import Evaluator
 
 SAMPLE = 5
-RATIOS = (0.5, 0.1, 0.7, 0.3, 0.9)
 EXTRA = 0.45
 
 
@@ -24,11 +21,11 @@ def measure(name: str) -> Figures:
     """One network."""
     subject = SUBJECTS[name]()
     baseline = subject.eval_func()
-    slim = _slim(subject)
+    slim = slim_of(subject)
     ds = DygraphSensitivity(subject.model, subject.shape)
     names = [group.name for group in ds.groups]
     common = [group for group in names if slim is None or group in slim.groups]
-    rows = [_in_turns(subject, ds, slim, group, ratio, baseline) for group, ratio in _spread(common)]
+    rows = [_in_turns(subject, ds, slim, group, ratio, baseline) for group, ratio in spread(common, SAMPLE)]
     return {
         "network": subject.name,
         "images": subject.samples,
@@ -37,23 +34,8 @@ def measure(name: str) -> Figures:
         "slim_groups": len(slim.groups) if slim is not None else None,
         "common": common,
         "points": rows,
-        "all_cores": _on_all_cores(subject, ds, [row["group"] for row in rows[::2]]),
         "breakdown": _breakdown(subject),
     }
-
-
-def _slim(subject: Subject) -> Any:
-    if stack() != "paddle26":
-        return None
-    from slim import Slim
-
-    return Slim(subject)
-
-
-def _spread(groups: list[str]) -> list[tuple[str, float]]:
-    """Groups from the first to the last, each with another ratio."""
-    chosen = [groups[index] for index in np.linspace(0, len(groups) - 1, SAMPLE).round().astype(int)]
-    return list(zip(chosen, RATIOS))
 
 
 def _in_turns(
@@ -81,18 +63,6 @@ def _in_turns(
     return row
 
 
-def _on_all_cores(subject: Subject, ds: DygraphSensitivity, groups: list[str]) -> float:
-    """Wall seconds of a point when the compiled copy may use every core, as it does by default."""
-    kept = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    clocked = Clocked(subject.evaluator, time.perf_counter)
-    try:
-        ds.sensitive(clocked, [0.3, 0.6], target_vars=groups, progress=False, fast="on")
-    finally:
-        os.sched_setaffinity(0, kept)
-    return clocked.clock.shortest
-
-
 def remembering(eval_func: Callable[[], float], baseline: float) -> Callable[[], float]:
     """The function, with its first answer known."""
     answers = [baseline]
@@ -102,14 +72,13 @@ def remembering(eval_func: Callable[[], float], baseline: float) -> Callable[[],
 class Clock:
     """A function that notes when it ends: from the end of one score to that of the next is what a point costs."""
 
-    def __init__(self, function: Callable[..., float], now: Callable[[], float] = time.process_time) -> None:
+    def __init__(self, function: Callable[..., float]) -> None:
         self._function = function
-        self._now = now
         self._ends: list[float] = []
 
     def __call__(self, *arguments: Any) -> float:
         found = self._function(*arguments)
-        self._ends.append(self._now())
+        self._ends.append(time.process_time())
         return found
 
     @property
@@ -117,19 +86,14 @@ class Clock:
         """Seconds of the last point."""
         return self._ends[-1] - self._ends[-2]
 
-    @property
-    def shortest(self) -> float:
-        """Seconds of the shortest point: other work on the machine shows least."""
-        return float(np.diff(self._ends).min())
-
 
 class Clocked(Evaluator):
     """An evaluator with a `Clock` around its score."""
 
-    def __init__(self, evaluator: Evaluator, now: Callable[[], float] = time.process_time) -> None:
+    def __init__(self, evaluator: Evaluator) -> None:
         self.name = evaluator.name
         self._evaluator = evaluator
-        self.clock = Clock(evaluator.score, now)
+        self.clock = Clock(evaluator.score)
 
     def batches(self) -> Iterable[Any]:
         return self._evaluator.batches()

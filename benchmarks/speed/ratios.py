@@ -1,60 +1,79 @@
-"""Ratios for a target loss: the whole grid, the search, and the first look by gradients."""
+"""Ratios for a target loss: the search against the whole grid, and the first look by gradients."""
 
 from __future__ import annotations
 
 import math
 import time
 
-from store import Figures, load
-from subjects import SUBJECTS, Subject
+from store import Figures, load, stack
+from subjects import SUBJECTS, Subject, slim_of, spread
+from sweeps import common_groups, reference_point
 
-from dysens import DygraphSensitivity
-from dysens.results.sensitivities import Sensitivities
+from dysens import DygraphSensitivity, Sensitivities
 
 TARGET = 0.02
+IMAGES = {"mobilenet": 597, "ocr": 160}  # a search stops early where there is more to stop before
 MOST_GROUPS = 16  # spread over the network: the whole grid is measured too, to compare with
+SAMPLE = 3  # points of the reference
 GRID = [0.0, *(round(0.1 * step, 1) for step in range(1, 10))]
 
 
-def measure(name: str) -> Figures:
-    """One network, over the groups that PaddleSlim has too."""
-    subject = SUBJECTS[name]()
-    ds = DygraphSensitivity(subject.model, subject.shape)
-    common = _common(name, ds)
-    groups = common[:: math.ceil(len(common) / MOST_GROUPS)]
-    start = time.perf_counter()
-    found = ds.search(subject.evaluator, TARGET, target_vars=groups, progress=False, fast="on")
-    search_seconds = time.perf_counter() - start
-    print(found, search_seconds, flush=True)
+def measure_grid(name: str) -> Figures:
+    """What all data say at every ratio, measured by dysens: what the search is held against."""
+    subject, ds, groups = _prepared(name)
     start = time.perf_counter()
     sens = ds.sensitive(subject.evaluator, target_vars=groups, progress=False, fast="on")
-    sweep_seconds = time.perf_counter() - start
-    answers = {group.name: group.ratio for group in found.groups}
+    seconds = time.perf_counter() - start
     return {
-        "network": subject.name,
-        "groups": len(groups),
+        "images": subject.samples,
+        "seconds": seconds,
+        "baseline": sens.baseline,
         "points": len(sens.points),
-        "search_seconds": search_seconds,
-        "sweep_seconds": sweep_seconds,
-        "passes": found.passes,
-        "answers": answers,
-        "expected": {name: largest_within(sens, name) for name in answers},
-        "losses": {name: dict(sens[name]) for name in answers},
-        "spot_checks": [check.rises for check in found.spot_checks],
+        "losses": {group: {str(ratio): loss for ratio, loss in sens[group].items()} for group in groups},
         "estimate": _estimate(subject, ds, sens),
     }
 
 
-def _common(name: str, ds: DygraphSensitivity) -> list[str]:
-    """The groups that PaddleSlim finds too, as the points part noted them; names are the same in every process."""
-    found = load().get("paddle26", {}).get(f"points {name}", {}).get("common")
-    return found or [group.name for group in ds.groups]
+def measure(name: str) -> Figures:
+    """The search, and some points of the reference, by the wall clock."""
+    subject, ds, groups = _prepared(name)
+    losses = load()[stack()][f"grid {name}"]["losses"]
+    baseline = subject.eval_func()
+    slim = slim_of(subject)
+    rows = [reference_point(subject, ds, slim, *point, baseline) for point in spread(groups, SAMPLE)]
+    start = time.perf_counter()
+    found = ds.search(subject.evaluator, TARGET, target_vars=groups, progress=False, fast="on")
+    seconds = time.perf_counter() - start
+    print(found, seconds, flush=True)
+    for row in rows:
+        row["fast_loss"] = losses[row["group"]][str(row["ratio"])]
+    return {
+        "network": subject.name,
+        "reference": "eager" if slim is None else "slim",
+        "images": subject.samples,
+        "baseline": baseline,
+        "groups": len(groups),
+        "points": 9 * len(groups),
+        "sample": rows,
+        "seconds": seconds,
+        "passes": found.passes,
+        "answers": {group.name: group.ratio for group in found.groups},
+        "expected": {group: largest_within(losses[group]) for group in groups},
+        "spot_checks": [check.rises for check in found.spot_checks],
+    }
 
 
-def largest_within(sens: Sensitivities, name: str) -> float:
+def _prepared(name: str) -> tuple[Subject, DygraphSensitivity, list[str]]:
+    subject = SUBJECTS[name](IMAGES[name])
+    ds = DygraphSensitivity(subject.model, subject.shape)
+    common = common_groups(name, ds)
+    return subject, ds, common[:: math.ceil(len(common) / MOST_GROUPS)]
+
+
+def largest_within(losses: dict[str, float]) -> float:
     """The last ratio before the first one that is beyond the target."""
     within = 0.0
-    for ratio, loss in sorted(sens[name].items()):
+    for ratio, loss in sorted((float(ratio), loss) for ratio, loss in losses.items()):
         if loss > TARGET:
             break
         within = ratio

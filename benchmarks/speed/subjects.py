@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
 from paddle.nn.functional import cross_entropy, interpolate
 from paddle.vision.models import mobilenet_v1
+from store import stack
 
 from dysens.adapters.ocr import OcrTask, load_config, load_ppocr
 from dysens.adapters.text_images import write_scenes
@@ -26,6 +28,8 @@ BATCH = 8
 SCHEDULE = ((64, 2, 2e-3), (SIDE, 2, 1e-3))
 TRAIN_BATCH = 24
 SCENES = 40
+# Of sampled points, one after the other: any first few of them are low, middle and high.
+_RATIOS = (0.5, 0.1, 0.7, 0.3, 0.9, 0.2, 0.8, 0.4)
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,21 @@ def ocr_det(images: int = SCENES) -> Subject:
         )
 
     return Subject("PP-OCRv3 det", task.model, [1, 3, 320, 320], hmean, task.evaluator, images)
+
+
+def slim_of(subject: Subject) -> Any:
+    """PaddleSlim on the subject; None on Paddle 3, where it does not run."""
+    if stack() != "paddle26":
+        return None
+    from slim import Slim
+
+    return Slim(subject)
+
+
+def spread(groups: Sequence[str], count: int) -> list[tuple[str, float]]:
+    """Points to sample: groups from the first to the last, each with another ratio."""
+    chosen = [groups[index] for index in np.linspace(0, len(groups) - 1, count).round().astype(int)]
+    return list(zip(chosen, _RATIOS))
 
 
 SUBJECTS: dict[str, Callable[..., Subject]] = {"mobilenet": mobilenet, "ocr": ocr_det}

@@ -1,10 +1,13 @@
 # Everything from a fresh clone, with Python 3.9 to 3.12 and make:
 #   make demo      train, sweep, prune and fine-tune a small network, and say where the files are
-#   make demo-ocr  the same for a released PP-OCR network, down to an exported model
+#   make demo-ocr  the same for a released PP-OCR network, down to an exported model (OCR=rec: a recogniser)
+#   make demo-det  the same for PaddleDetection's released page-layout detector
 #   make test      the whole suite on both stacks
 # The stacks (see the table in README.md) live in .venvs/ and are rebuilt when their requirements change.
 
 PYTHON ?= python3
+# What demo-ocr is about: det or rec
+OCR ?= det
 PIP_QUIET := -qq --disable-pip-version-check
 PADDLE3 := .venvs/paddle3/bin/python
 PADDLE26 := .venvs/paddle26/bin/python
@@ -14,14 +17,14 @@ SOURCES := dysens tests tools benchmarks setup.py
 # Paddle warns, in Python and in C++, about things that a user of the demo can do nothing about (ccache, batch norm).
 QUIETLY := GLOG_minloglevel=2 PYTHONWARNINGS=ignore::UserWarning
 
-.PHONY: demo demo-ocr test lint docs bench venvs clean help
+.PHONY: demo demo-ocr demo-det test lint docs bench venvs clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '2,4s/^#   //p' Makefile
+	@sed -n '2,5s/^#   //p' Makefile
 	@echo 'make lint      ruff and mypy'
 	@echo 'make docs      the documents and the API reference as a site, in output/site'
-	@echo 'make bench     how fast it is, against PaddleSlim: docs/benchmarks.md (25 minutes on an idle machine)'
+	@echo 'make bench     how fast it is, against PaddleSlim: docs/benchmarks.md (40 minutes on an idle machine)'
 	@echo 'make venvs     only build .venvs/paddle3 and .venvs/paddle26'
 	@echo 'make clean     remove caches and output/, keep .venvs'
 
@@ -29,7 +32,10 @@ demo: .venvs/paddle3/.stamp
 	@$(QUIETLY) $(PADDLE3) -m dysens.demo
 
 demo-ocr: .venvs/paddle3/.stamp
-	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.ocr_demo
+	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.ocr_demo $(OCR)
+
+demo-det: .venvs/paddle3/.stamp
+	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.det_demo
 
 # Both stacks at the same time, one core each. Each stack's output comes in one piece when it is done, and pytest's closing
 # lines once more at the end; what is under way stands in output/test-*.log.

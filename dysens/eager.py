@@ -13,7 +13,7 @@ from paddle import nn
 from paddle.jit.dy2static.program_translator import ProgramTranslator
 
 from dysens.inputs import View, map_leaves
-from dysens.live import DROPOUT_FUNCTIONS, all_tensors, preserved, swap_storage
+from dysens.live import DROPOUT_FUNCTIONS, all_tensors, has_storage, preserved, swap_storage
 
 log = logging.getLogger("dysens")
 
@@ -45,6 +45,27 @@ def eagerly(model: paddle.nn.Layer, views: Sequence[View]) -> Iterator[list[View
 
 def _in_full(leaf: Any) -> Any:
     return leaf.astype("float32") if isinstance(leaf, paddle.Tensor) and leaf.dtype in _LOW else leaf
+
+
+@contextmanager
+def in_double_precision(model: paddle.nn.Layer) -> Iterator[None]:
+    """For a while, let a model hold its numbers in double precision, to tell rounding from a real difference."""
+    with preserved(model):
+        for tensor in all_tensors(model):
+            if tensor.dtype == paddle.float32 and has_storage(tensor):
+                swap_storage(tensor, tensor.detach().astype("float64"))
+        yield
+
+
+def doubled(arguments: Any) -> Any:
+    """The same arguments in double precision."""
+    return map_leaves(_as_double, arguments)
+
+
+def _as_double(leaf: Any) -> Any:
+    return (
+        leaf.astype("float64") if isinstance(leaf, paddle.Tensor) and leaf.dtype == paddle.float32 else leaf
+    )
 
 
 @contextmanager

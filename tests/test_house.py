@@ -104,3 +104,17 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = dysens.no_such_name
+
+
+@pytest.mark.parametrize("tool", sorted((PACKAGE.parent / "tools").glob("*.py")), ids=lambda file: file.stem)
+def test_tools_import_dysens_before_paddle(tool):
+    """Paddle 2.6 brings a zlib of its own; whoever loads the real one after it crashes. See dysens/__init__.py."""
+    loaded = [
+        alias.name if isinstance(node, ast.Import) else node.module or ""
+        for node in ast.parse(tool.read_text(encoding="utf-8")).body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    ]
+    rooms = [name.split(".")[0] for name in loaded]
+    first = rooms.index("dysens") if "dysens" in rooms else len(rooms)
+    assert "paddle" not in rooms[:first], f"{tool} imports Paddle first; import dysens first."

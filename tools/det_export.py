@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from dysens.adapters.det import DetTask, export, load_config
+from dysens.errors import InputError
 from dysens.recipes.command import parser_for, run_tool
 
 
@@ -25,9 +27,26 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     config = load_config(args.config, args.opt)
-    exported = export(DetTask(config), args.out or Path("output_inference") / config["filename"])
+    task = DetTask(config)
+    images, where = images_to_compare(task)
+    exported = export(task, args.out or Path("output_inference") / config["filename"], images)
     print(f"exported to {exported.prefix} ({exported.bytes:,} bytes)")
-    print(f"its boxes differ from the network's by {exported.difference:.1e} at most")
+    if exported.boxes:
+        print(
+            f"its {exported.boxes} boxes in {where} differ from the network's by {exported.difference:.1e} at most"
+        )
+    else:
+        print(f"not compared: the network finds no box in {where}")
+
+
+def images_to_compare(task: DetTask) -> tuple[dict[str, Any], str]:
+    """Images of the config's data, and what to call them; noise for who exports without having data."""
+    try:
+        inputs = task.evaluator.first_inputs()
+    except InputError as error:
+        print(f"without images to compare on: {error}")
+        return task.example_inputs, "noise"
+    return inputs, f"{len(inputs['image'])} images of EvalDataset"
 
 
 def main(argv: list[str] | None = None) -> None:

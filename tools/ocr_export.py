@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dysens.adapters.ocr import OcrTask, export
+from dysens.errors import InputError
 from dysens.recipes.command import run_tool
 from dysens.recipes.ocr_command import config_of, ocr_parser
+
+if TYPE_CHECKING:
+    import paddle
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -32,9 +37,21 @@ def run(args: argparse.Namespace) -> None:
     default = (
         settings.get("save_inference_dir") or Path(settings.get("save_model_dir", "output")) / "inference"
     )
-    exported = export(OcrTask(config, args.submodel), args.out or default)
+    task = OcrTask(config, args.submodel)
+    images = images_to_compare(task)
+    exported = export(task, args.out or default, images)
+    where = "noise" if images is None else f"{len(images)} of Eval's images"
     print(f"exported to {exported.prefix} ({exported.bytes:,} bytes)")
-    print(f"its outputs differ from the network's by {exported.difference:.1e} at most")
+    print(f"its outputs on {where} differ from the network's by {exported.difference:.1e} at most")
+
+
+def images_to_compare(task: OcrTask) -> paddle.Tensor | None:
+    """The first of the config's data; None for who exports without having data."""
+    try:
+        return next(iter(task.evaluator.batches()))[0]
+    except InputError as error:
+        print(f"without images to compare on: {error}")
+        return None
 
 
 def main(argv: list[str] | None = None) -> None:

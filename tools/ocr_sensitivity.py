@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import argparse
 
+from dysens.criteria import CRITERIA
 from dysens.recipes.command import add_pruning, options_of, run_recipe, run_tool
 from dysens.recipes.ocr import FOLDER_KEY, OcrRecipe, folder_of
 from dysens.recipes.ocr_command import config_of, ocr_parser
+from dysens.recipes.recipe import VARIANCE
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = ocr_parser(__doc__)
-    add_pruning(parser, FOLDER_KEY)
+    add_pruning(parser, FOLDER_KEY, [*CRITERIA, VARIANCE])
     return parser.parse_args(argv)
 
 

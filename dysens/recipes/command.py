@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -34,17 +34,20 @@ def parser_for(description: str | None, framework: str) -> argparse.ArgumentPars
     return parser
 
 
-def add_pruning(parser: argparse.ArgumentParser, folder: str) -> None:
+def add_pruning(
+    parser: argparse.ArgumentParser, folder: str, criteria: Iterable[str] = tuple(CRITERIA)
+) -> None:
     """Adds what the steps of a recipe are told, see `options_of`.
 
     Args:
         parser: From `parser_for`.
         folder: The config's key for the folder where files go, for the help.
+        criteria: Those to choose from.
     """
     parser.add_argument("-P", "--print_params", action="store_true", help="list what can be pruned, and stop")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="default: all")
     parser.add_argument(
-        "--criterion", choices=sorted(CRITERIA), default="fpgm", help="which filters go first"
+        "--criterion", choices=sorted(criteria), default="fpgm", help="which filters go first"
     )
     parser.add_argument(
         "--skip_vars", nargs="+", default=(), help="parameters, layer paths or patterns that stay whole"

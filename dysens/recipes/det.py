@@ -14,6 +14,7 @@ from dysens.adapters.det import (
     SlimConfig,
     load_config,
     read_slim_config,
+    resumed_trainer,
     write_slim_config,
 )
 from dysens.criteria import criterion_name
@@ -52,12 +53,21 @@ class DetRecipe(Recipe):
         overrides: As ``-o`` takes them.
         options: What the steps are told.
         say: Gets what a user wants to read.
+        resume: A checkpoint of a fine-tuning that was broken off; the step "train" goes on from there.
     """
 
-    def __init__(self, path: Path, overrides: Sequence[str], options: RecipeOptions, say: Say) -> None:
+    def __init__(
+        self,
+        path: Path,
+        overrides: Sequence[str],
+        options: RecipeOptions,
+        say: Say,
+        resume: Path | None = None,
+    ) -> None:
         super().__init__(options, say)
         self._path = path
         self._overrides = tuple(overrides)
+        self._resume = resume
 
     @cached_property
     def task(self) -> DetTask:
@@ -76,10 +86,19 @@ class DetRecipe(Recipe):
 
     def write_ratios(self, ratios: Mapping[str, float]) -> None:
         """As a slim config, with which PaddleDetection's ``tools/train.py`` prunes too."""
-        weights = self.task.config.get("weights")
-        known = str(weights) if weights and not str(weights).startswith("package://") else None
         criterion = criterion_name(self._options.criterion)
-        write_slim_config(self._options.ratios_file, SlimConfig(criterion, ratios, known))
+        write_slim_config(self._options.ratios_file, SlimConfig(criterion, ratios, self._pretrain_weights()))
+
+    def _pretrain_weights(self) -> str | None:
+        """Weights that ``tools/train.py`` starts from: in train mode it wants some, as a file that ppdet can read."""
+        weights = self.task.config.get("weights")
+        if not weights:
+            return None
+        if not str(weights).endswith(".onnx"):
+            return str(weights)
+        converted = self._options.ratios_file.with_name("whole.pdparams")
+        paddle.save(self.network.state_dict(), str(converted))
+        return str(converted)
 
     def read_ratios(self) -> Mapping[str, float]:
         """From a slim config, ours or PaddleDetection's."""
@@ -92,9 +111,18 @@ class DetRecipe(Recipe):
             )
         return slim.ratios
 
+    @property
+    def resumes(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self._resume is not None
+
     def train_network(self) -> Path:
         """ppdet's ``Trainer.train``; the network then has the weights of the last checkpoint."""
-        with self.task.trainer(name=run_name(self.task.config)) as trainer:
+        name = run_name(self.task.config)
+        training = (
+            resumed_trainer(self.task, self._resume, name) if self._resume else self.task.trainer(name=name)
+        )
+        with training as trainer:
             trainer.train(validate=False)
         folder = folder_of(self.task.config)
         # With a moving average (use_ema) the checkpoint has the average, the live network what was averaged.

@@ -15,8 +15,9 @@ from dysens.cost import cost_of
 from dysens.criteria import Criterion
 from dysens.errors import InputError
 from dysens.inputs import view_of
-from dysens.pruning.checkpoint import has_plan, save_pruned, stages_of
+from dysens.pruning.checkpoint import has_plan, is_cut_as_saved, save_pruned, stages_of
 from dysens.pruning.outcome import PruneOutcome
+from dysens.pruning.variance import Variance
 from dysens.recipes import steps
 from dysens.recipes.aims import Aim, check_aim
 from dysens.recipes.ratio_files import read_ratios, write_ratios
@@ -29,6 +30,7 @@ from dysens.sweep.worker import Build
 STEPS = ("sweep", "ratios", "prune", "train")
 # Below, a few images decide: a loss relative to that is noise, and something else is wrong.
 LOWEST_BASELINE = 0.05
+VARIANCE = "variance"  # the criterion that looks at the evaluator's data
 
 
 class Task(Protocol):
@@ -112,6 +114,7 @@ class Recipe(ABC):
     def __init__(self, options: RecipeOptions, say: Say) -> None:
         self._options = options
         self._say = say
+        self._cut_here = False
 
     @property
     @abstractmethod
@@ -160,10 +163,16 @@ class Recipe(ABC):
         return DygraphSensitivity(
             self.task.model,
             self.task.example_inputs,
-            criterion=self._options.criterion,
+            criterion=self._criterion(),
             skip_vars=self._options.skip,
             train_inputs=self.task.train_inputs,
         )
+
+    def _criterion(self) -> Criterion:
+        if self._options.criterion != VARIANCE:
+            return self._options.criterion
+        evaluator = self.task.evaluator
+        return Variance(self.task.model, (evaluator.arguments(batch) for batch in evaluator.batches()))
 
     def run(self, wanted: Sequence[str] = STEPS) -> None:
         """Does these steps, in their order."""
@@ -215,6 +224,7 @@ class Recipe(ABC):
         ratios = self.read_ratios()
         difference = self.ds.verify(ratios)
         outcome = self.ds.prune_vars(ratios)
+        self._cut_here = True
         self._say(str(outcome))
         self._say(f"masked and cut network agree within {difference:.1e} of the largest output")
         save_pruned(self.network, self._options.save)
@@ -224,14 +234,25 @@ class Recipe(ABC):
 
     def train(self) -> Scored:
         """Hands the pruned network to the framework's training loop, and scores what comes back."""
-        if not self.resumes and not stages_of(self.network):
-            if not has_plan(self._options.save):
-                raise InputError(
-                    f'there is no pruned checkpoint "{self._options.save}": run the step prune first.'
-                )
-            self.task.load(self._options.save)
+        if not self.resumes and not self._cut_here:
+            self._load_pruned()
         self._say(f"checkpoints with their plans are in {self.train_network()}")
         return self._scored("trained")
+
+    def _load_pruned(self) -> None:
+        """What the step prune left, unless the config's weights are of a network that is cut in the same way already."""
+        save, cut_before = self._options.save, bool(stages_of(self.network))
+        if not has_plan(save) and not cut_before:
+            raise InputError(f'there is no pruned checkpoint "{save}": run the step prune first.')
+        if not cut_before:
+            self.task.load(save)
+        elif has_plan(save) and not is_cut_as_saved(self.network, save):
+            raise InputError(
+                f'the config\'s weights are of a pruned network, and "{save}" is of one that is cut in another way: name the '
+                "one to train as the config's weights, and give --save another path (or the same)."
+            )
+        else:
+            self._say("the config's weights are of a pruned network: training begins with them")
 
     def _scored(self, state: str) -> Scored:
         result = scored(self.task, self.indicator, state)

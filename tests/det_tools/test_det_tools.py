@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import signal
 import time
 
-import numpy as np
+import paddle
 import pytest
 import yaml
 
 from dysens.adapters.det import read_slim_config
-from dysens.results.sensitivities import Sensitivities
+from dysens.cli import main as dysens
 
 from .conftest import run_tool, start_tool
 
@@ -51,6 +52,9 @@ def test_the_ratios_are_a_slim_config(pruned):
     content = yaml.safe_load((pruned / "ratios.yml").read_text())
     assert content["slim"] == "Pruner"
     assert content["Pruner"]["criterion"] == "fpgm"
+    # ppdet reads no ONNX: the released weights are there as it reads them.
+    whole = paddle.load(content["pretrain_weights"])
+    assert whole["backbone.blocks5.0.pw_conv.conv.weight"].shape[0] == 256
     swept = {path for path, _ in points_in(pruned / "sensitivities.jsonl")}
     chosen = read_slim_config(pruned / "ratios.yml").ratios
     assert chosen
@@ -109,12 +113,65 @@ def test_killed_resumed_and_merged_processes_give_what_one_gives(pruned, layout_
         "det_sensitivity", *layout_options, *only, "--pruned_ratios", "0.5", "--sensitivities_file", second
     )
 
-    merged = Sensitivities.merge([first, second])
-    whole = Sensitivities.load(pruned / "sensitivities.jsonl")
-    by_path = {(point.path, point.ratio): point.loss for point in merged.points}
-    expected = {(point.path, point.ratio): point.loss for point in whole.points}
-    assert by_path.keys() == expected.keys()
-    assert np.allclose([by_path[each] for each in expected], list(expected.values()), atol=1e-6)
+    both = tmp_path / "both.jsonl"
+    assert dysens(["merge", str(first), str(second), "-o", str(both)]) == 0
+    expected = points_in(pruned / "sensitivities.jsonl")
+    assert points_in(both) == pytest.approx(expected, abs=1e-6)
+
+
+def test_workers_give_what_one_process_gives(pruned, layout_options, tmp_path):
+    journal = tmp_path / "shared.jsonl"
+    only = ("--pruned_params", PARAMS, "--fast", "off", "--steps", "sweep", "--pruned_ratios", "0.5")
+    run_tool("det_sensitivity", *layout_options, *only, "--workers", "2", "--sensitivities_file", journal)
+    one = points_in(pruned / "sensitivities.jsonl")
+    assert points_in(journal) == pytest.approx(
+        {point: loss for point, loss in one.items() if point[1] == 0.5}, abs=1e-6
+    )
+
+
+def test_a_pickle_of_paddleslim_is_continued_and_pruned_by(pruned, layout_options, tmp_path):
+    """In a process of its own, as PaddleSlim knows parameters by automatic names. Three of the four groups are in it."""
+    names = {
+        "conv2d_12.w_0": "backbone.blocks5.0.pw_conv.conv.weight",
+        "conv2d_18.w_0": "backbone.blocks5.3.pw_conv.conv.weight",
+        "conv2d_26.w_0": "backbone.blocks6.0.pw_conv.conv.weight",
+    }
+    known = {name: {0.5: 0.01 * (number + 1)} for number, name in enumerate(names)}
+    pickled = tmp_path / "sensitivities.pickle"
+    pickled.write_bytes(pickle.dumps(known))
+    before = pickled.read_bytes()
+    options = ("--pruned_params", PARAMS, "--pruned_ratios", "0.5", "--fast", "off", "--flops", "0.02")
+    files = (
+        "--sensitivities_file",
+        pickled,
+        "--ratios_file",
+        tmp_path / "ratios.yml",
+        "--save",
+        tmp_path / "cut",
+    )
+    process = start_tool(
+        "det_sensitivity", *layout_options, *options, *files, "--steps", "sweep", "ratios", "prune"
+    )
+    assert process.wait() == 0
+    assert pickled.read_bytes() == before
+    points = points_in(tmp_path / "sensitivities.pickle.jsonl")
+    measured = "backbone.blocks6.1.pw_conv.conv.weight"
+    assert points == {
+        **{(path, 0.5): known[name][0.5] for name, path in names.items()},
+        (measured, 0.5): pytest.approx(points_in(pruned / "sensitivities.jsonl")[measured, 0.5], abs=1e-6),
+    }
+    assert set(read_slim_config(tmp_path / "ratios.yml").ratios) <= {path for path, _ in points}
+    assert (tmp_path / "cut.plan.json").is_file()
+
+
+def test_a_fine_tuning_goes_on_from_a_checkpoint(pruned, layout_options, capfd):
+    """The run of the fixture had one epoch; one more is added to it."""
+    run_tool(
+        "det_sensitivity", *layout_options, "epoch=2", "--steps", "train", "--resume", pruned / "model_final"
+    )
+    assert score(capfd.readouterr().out) > 0
+    assert paddle.load(str(pruned / "model_final.pdopt"))["last_epoch"] == 2
+    assert not (pruned / "0.pdparams").exists()  # the first epoch was not repeated
 
 
 @pytest.fixture
@@ -137,6 +194,8 @@ def slim(tmp_path):
         (["--steps", "prune", "--ratios_file", "none.yml"], "none.yml cannot be read"),
         (["--steps", "train", "--save", "none"], "run the step prune first"),
         (["--steps", "sweep", "--pruned_ratios", "1.5"], "1.5"),
+        (["--steps", "train", "--resume", "none"], "none.pdparams is not there"),
+        (["--steps", "prune", "train", "--resume", "none"], "--resume goes on with a fine-tuning"),
     ],
 )
 def test_bad_options_are_sentences(layout_options, options, sentence, monkeypatch, tmp_path):

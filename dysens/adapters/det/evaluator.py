@@ -75,6 +75,11 @@ class DetEvaluator(Evaluator):
         """The dict that the model is called with: the image, its size and its scale."""
         return ({key: batch[key] for key in MODEL_KEYS},)
 
+    def first_inputs(self) -> dict[str, paddle.Tensor]:
+        """The images of the first batch, as the model is called with them."""
+        inputs: dict[str, paddle.Tensor] = self.arguments(next(iter(self.batches())))[0]
+        return inputs
+
     def measure(self, outputs: Any, batch: Any) -> Detections:
         """The boxes found, as rows."""
         if not isinstance(outputs, Mapping) or "bbox" not in outputs or "bbox_num" not in outputs:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
+import yaml
 from paddle.static import InputSpec
 
 from dysens.adapters.det.ppdet_import import import_ppdet, quiet
@@ -19,18 +22,41 @@ from dysens.live import preserved
 from dysens.sweep.evaluators import evaluate
 from dysens.sweep.programs import SYMBOLIC, needed
 
+logger = logging.getLogger("dysens.adapters.det")
+
 NAME = "model"  # what PaddleDetection's deploy/ looks for in a folder
 SETTINGS = "infer_cfg.yml"
 TOLERANCE = 1e-3
 # Boxes at the edge of a threshold come and go with the last bits of a score.
 AGREEING = 0.95
+ROW_LENGTH = 6  # class, score, four edges
+# Rows of all boxes, and how many of them each image has.
+Boxes = tuple[Array, Array]
 
 
-def export(task: DetTask, folder: str | Path) -> Exported:
+@dataclass(frozen=True)
+class ExportedDetector(Exported):
+    """An inference model on disk, compared by the boxes that it finds.
+
+    Attributes:
+        boxes: How many the network found in the images that both were compared on. Without any, nothing is shown.
+    """
+
+    boxes: int
+
+
+def export(
+    task: DetTask, folder: str | Path, images: Mapping[str, paddle.Tensor] | None = None
+) -> ExportedDetector:
     """Writes ``task.model`` as it is now, with ``infer_cfg.yml``; the live network stays as it was.
 
     Branches that exist in training only (RepVGG blocks of PP-YOLOE) are fused, as PaddleDetection's export does. What is there
     of an earlier export is replaced.
+
+    Args:
+        task: With the network.
+        folder: Is made if it is not there.
+        images: What to compare the boxes on, see `DetEvaluator.first_inputs`; by default noise, in which there may be none.
 
     Raises:
         InputError: PaddleDetection cannot export such a network.
@@ -38,15 +64,17 @@ def export(task: DetTask, folder: str | Path) -> Exported:
     """
     _check_architecture(str(task.config["architecture"]))
     prefix = Path(folder) / NAME
-    inputs = {name: tensor.numpy() for name, tensor in task.example_inputs.items()}
+    tensors = task.example_inputs if images is None else images
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     with preserved(task.model), paddle.no_grad():
         task.model.eval()
         _fuse(task.model)
-        expected = task.model(task.example_inputs)["bbox"].numpy()
-        got = _boxes(saved_and_run(task.model, prefix, [_input_spec(task)], inputs))[0]
+        expected = _found(task.model(dict(tensors)))
+        got = _boxes(saved_and_run(task.model, prefix, [_input_spec(task)], arrays))
         _write_settings(task, prefix.with_name(SETTINGS))
-    difference = _difference(expected, got, max(task.input_size))
-    return Exported(prefix, difference, file_size(prefix))
+    side = float((arrays["im_shape"] / arrays["scale_factor"]).max())
+    difference = largest_difference(expected, got, side)
+    return ExportedDetector(prefix, difference, file_size(prefix), boxes=len(expected[0]))
 
 
 class InferenceModel(paddle.nn.Layer):
@@ -99,22 +127,25 @@ def _fuse(model: paddle.nn.Layer) -> None:
             layer.convert_to_deploy()
 
 
-def _boxes(outputs: list[Array]) -> tuple[Array, Array]:
-    """Rows of all boxes, and how many of them each image has."""
+def _found(outputs: Mapping[str, paddle.Tensor]) -> Boxes:
+    return outputs["bbox"].numpy(), outputs["bbox_num"].numpy()
+
+
+def _boxes(outputs: list[Array]) -> Boxes:
     counts, rows = sorted(outputs[:2], key=lambda each: each.ndim)
     return rows, counts
 
 
-def _difference(expected: Array, got: Array, side: int) -> float:
-    """The largest difference of a score, or of an edge in parts of the image's side, between boxes that belong together.
+def largest_difference(expected: Boxes, got: Boxes, side: float) -> float:
+    """The largest difference of a score, or of an edge in parts of the images' side, between boxes that belong together.
 
     Raises:
         ProofError: Too many boxes of one have no partner in the other.
     """
     scale = np.array([1, *[1 / side] * 4])
     worst = 0.0
-    for rows, others in ((expected, got), (got, expected)):
-        apart = np.array([_nearest(row, others, scale) for row in rows])
+    for boxes, others in ((expected, got), (got, expected)):
+        apart = np.array([_nearest(row, _numbered(others), scale) for row in _numbered(boxes)])
         agreeing = apart <= TOLERANCE
         if len(apart) and agreeing.mean() < AGREEING:
             raise ProofError(
@@ -124,9 +155,16 @@ def _difference(expected: Array, got: Array, side: int) -> float:
     return worst
 
 
+def _numbered(boxes: Boxes) -> Array:
+    """Rows with the number of their image in front."""
+    rows, counts = boxes
+    return np.column_stack([np.repeat(np.arange(len(counts)), counts), rows.reshape(-1, ROW_LENGTH)])
+
+
 def _nearest(row: Array, others: Array, scale: Array) -> float:
-    same = others[others[:, 0] == row[0]]
-    return float((np.abs(same[:, 1:] - row[1:]) * scale).max(axis=1).min(initial=np.inf))
+    """How far the most similar box of the same class in the same image is."""
+    same = others[(others[:, :2] == row[:2]).all(axis=1)]
+    return float((np.abs(same[:, 2:] - row[2:]) * scale).max(axis=1).min(initial=np.inf))
 
 
 def _check_architecture(architecture: str) -> None:
@@ -146,3 +184,12 @@ def _write_settings(task: DetTask, path: Path) -> None:
         live["TestDataset"] = import_ppdet("core.workspace").create("TestDataset")()
         dump = import_ppdet("engine.export_utils")._dump_infer_config
         dump(live, str(path), [None, 3, *task.input_size], task.model)
+    labels = len(yaml.safe_load(path.read_text(encoding="utf-8"))["label_list"])
+    if labels != task.config["num_classes"]:
+        logger.warning(
+            "%s has the names of %d classes, and the network has %d: ppdet takes names of its own where it finds no "
+            "annotations. Point TestDataset.dataset_dir and TestDataset.anno_path to some, or edit label_list.",
+            path,
+            labels,
+            task.config["num_classes"],
+        )

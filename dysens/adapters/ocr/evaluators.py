@@ -63,7 +63,11 @@ class OcrEvaluator(Evaluator):
 
     def _measured(self, outputs: Any, batch: Any) -> Any:
         """A metric that has seen this batch only."""
-        arrays = [item.numpy() if isinstance(item, paddle.Tensor) else item for item in batch]
+        # The image stays a tensor: nothing here looks at it, and it is most of a batch.
+        arrays = [
+            batch[0],
+            *(item.numpy() if isinstance(item, paddle.Tensor) else item for item in batch[1:]),
+        ]
         metric = self._new_metric()
         metric(self._post_process(outputs, arrays), arrays)
         return metric

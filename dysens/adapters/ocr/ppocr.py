@@ -23,6 +23,8 @@ from dysens.errors import InputError, MissingExtraError
 
 HOME_VARIABLE = "PADDLEOCR_HOME"
 CODE_WHEEL = "unstructured_paddleocr"
+TOOLS = "tools"
+OWN_PACKAGES = ("ppocr", TOOLS)  # the top-level names of PaddleOCR's tree
 INSTALL = "pip install dysens[ocr] && pip install --no-deps -r configs/ocr/requirements-nodeps.txt"
 
 logger = logging.getLogger("dysens.adapters.ocr")
@@ -115,7 +117,7 @@ def _import_from(home: Path) -> Ppocr:
     if str(home) not in sys.path:
         sys.path.insert(0, str(home))
     try:
-        with _root_logger_kept():
+        with _root_logger_kept(), _other_tools_set_aside(home):
             _calm_ppocr_logger()
             return Ppocr(
                 home=home,
@@ -128,9 +130,37 @@ def _import_from(home: Path) -> Ppocr:
                 program=_import_program(home),
             )
     except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] in OWN_PACKAGES:
+            raise InputError(
+                f'PaddleOCR\'s code in "{home}" imports "{error.name}", which is a part of it but is not there: '
+                "the checkout is incomplete."
+            ) from error
         raise MissingExtraError(
             f'PaddleOCR\'s code in "{home}" imports "{error.name}", which is not installed; run: {INSTALL}'
         ) from error
+
+
+@contextmanager
+def _other_tools_set_aside(home: Path) -> Iterator[None]:
+    """ppocr imports from its own ``tools``: another package of that name, if one is loaded, waits meanwhile."""
+    others = _loaded_tools()
+    if str((home / TOOLS).resolve()) in {
+        str(Path(p).resolve()) for p in getattr(others.get(TOOLS), "__path__", [])
+    }:
+        others = {}  # they are PaddleOCR's
+    for name in others:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        if others:
+            for name in _loaded_tools():
+                del sys.modules[name]
+            sys.modules.update(others)
+
+
+def _loaded_tools() -> dict[str, ModuleType]:
+    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == TOOLS}
 
 
 @contextmanager

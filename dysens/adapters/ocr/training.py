@@ -14,10 +14,10 @@ from dysens.adapters.ocr.config import section
 from dysens.adapters.ocr.inference_files import read_plain_pickle
 from dysens.adapters.ocr.ppocr import load_ppocr, logger
 from dysens.adapters.ocr.task import OcrTask
+from dysens.adapters.optimizer_state import read_optimizer_state
 from dysens.errors import InputError
-from dysens.pruning.checkpoint import renamed_state, save_plan
+from dysens.pruning.checkpoint import save_plan
 
-NAME_TABLE = "StructuredToParameterName@@"  # where paddle.save keeps them
 NEEDED = (
     "epoch_num",
     "log_smooth_window",
@@ -94,17 +94,10 @@ def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> di
         if not path.is_file():
             raise InputError(f'training cannot go on from "{resume}": "{path}" is not there.')
     weights, state, progress = paths
-    optimizer.set_state_dict(renamed_state(paddle.load(str(state)), _saved_names(weights, network), network))
+    optimizer.set_state_dict(read_optimizer_state(state, weights, network))
     states = read_plain_pickle(progress)
     return {
         **states.get("best_model_dict", {}),
         "start_epoch": states.get("epoch", 0) + 1,
         "global_step": states.get("global_step", 0),
     }
-
-
-def _saved_names(weights: Path, network: paddle.nn.Layer) -> dict[str, str]:
-    """The automatic name that each parameter had when the file was written, to its path in the network."""
-    table: dict[str, str] = paddle.load(str(weights), keep_name_table=True).get(NAME_TABLE, {})
-    # The file may list a tensor under several paths, as that of an LSTM; a network names each parameter once.
-    return {table[path]: path for path, _ in network.named_parameters() if path in table}

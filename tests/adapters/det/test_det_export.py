@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import yaml
 
-from dysens.adapters.det import DetTask, export
-from dysens.adapters.det.export import InferenceModel
-from dysens.errors import InputError
+from dysens.adapters.det import DetTask, export, load_config
+from dysens.adapters.det.export import InferenceModel, largest_difference
+from dysens.errors import InputError, ProofError
 from dysens.sensitivity import DygraphSensitivity
 
 SIZE = "TestReader.inputs_def.image_shape=[3, 64, 64]"
@@ -34,6 +34,26 @@ def test_a_pruned_detector_with_fused_branches_is_exported_and_stays_as_it_was(c
     assert int(found["bbox_num"][0]) == int(expected["bbox_num"][0]) > 0
     settings = yaml.safe_load((tmp_path / "out" / "infer_cfg.yml").read_text())
     assert settings["label_list"] == ["circle", "square", "triangle"]
+
+
+def test_boxes_are_compared_image_by_image_and_foreign_names_are_told(layout, tmp_path, caplog):
+    """Two pages at once. Without annotations in TestDataset, ppdet would name the ten classes as COCO's eighty."""
+    pages = layout.config["EvalDataset"]["dataset_dir"]
+    paths = [f"EvalDataset.dataset_dir={pages}", f"TestDataset.dataset_dir={tmp_path}"]
+    task = DetTask(load_config(layout.config.path, paths))
+    images = task.evaluator.first_inputs()
+    assert len(images["image"]) == 2
+    done = export(task, tmp_path, images)
+    assert done.boxes > 20
+    assert 0 < done.difference < 1e-3
+    assert "has the names of 80 classes, and the network has 10" in caplog.text
+
+
+def test_a_box_in_another_image_is_another_box():
+    rows = np.array([[0, 0.9, 10, 10, 50, 50], [1, 0.8, 20, 20, 60, 60]], "float32")
+    assert largest_difference((rows, np.array([2, 0])), (rows[::-1], np.array([2, 0])), 100) == 0
+    with pytest.raises(ProofError, match="2 of 2 differ"):
+        largest_difference((rows, np.array([2, 0])), (rows, np.array([0, 2])), 100)
 
 
 def test_a_sweep_is_served_by_a_compiled_copy_also_with_suppression_in_the_network(layout):

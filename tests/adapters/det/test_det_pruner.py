@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from ppdet.slim import build_slim_model
 
 import dysens.adapters.det.pruner
 from dysens.adapters.det import DetTask
+from dysens.adapters.det.__main__ import main as run_with_pruner
 from dysens.errors import InputError
 
 WIDTH = 24  # of the layer that is cut
@@ -57,6 +61,30 @@ def told():
 
 def test_importing_the_module_registers_the_pruner():
     assert global_config["Pruner"].pymodule is dysens.adapters.det.pruner
+
+
+def test_a_tool_of_a_checkout_is_run_with_the_pruner(tmp_path):
+    """As PaddleDetection's tools do, the script has a __future__ import and expects its own arguments."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "train.py").write_text(
+        "from __future__ import annotations\nimport sys\nfrom ppdet.core.workspace import global_config\n"
+        "print(global_config['Pruner'].pymodule.__name__, sys.argv[1:])\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-m", "dysens.adapters.det", "tools/train.py", "-c", "a.yml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.splitlines()[-1] == "dysens.adapters.det.pruner ['-c', 'a.yml']"
+
+
+def test_a_tool_that_is_not_there_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["dysens.adapters.det", "nowhere/train.py"])
+    with pytest.raises(SystemExit, match=r"error: there is no script nowhere/train\.py"):
+        run_with_pruner()
 
 
 def test_ppdets_trainer_trains_the_pruned_model_and_the_checkpoint_is_read_back(trained, told):

@@ -92,3 +92,35 @@ load_ppocr()
 assert (root.level, list(root.handlers)) == after_paddle
 """
     assert run(script) == ""
+
+
+def test_another_package_called_tools(tmp_path):
+    """It does not get in PaddleOCR's way, and its owner goes on with it."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").touch()
+    (tmp_path / "tools" / "mine.py").write_text("ANSWER = 42\n")
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import tools, tools.mine
+from dysens.adapters.ocr import load_ppocr
+program = load_ppocr().program
+import tools.mine as again
+assert again is sys.modules["tools.mine"] and "tools.infer" not in sys.modules
+print(callable(program.train), again.ANSWER, tools.__path__ == [sys.argv[1] + "/tools"])
+"""
+    assert run(script, str(tmp_path)).split() == ["True", "42", "True"]
+
+
+def test_a_checkout_with_a_part_missing(checkout):
+    (checkout / "ppocr" / "utils" / "logging.py").write_text("import tools.infer.utility\n")
+    script = """
+import sys
+from dysens.adapters.ocr import load_ppocr
+from dysens.errors import InputError
+try:
+    load_ppocr(sys.argv[1])
+except InputError as error:
+    print(error)
+"""
+    assert 'imports "tools.infer", which is a part of it but is not there' in run(script, str(checkout))

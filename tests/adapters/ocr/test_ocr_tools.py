@@ -174,7 +174,11 @@ def test_training_goes_on_in_a_new_process(session, trained, capsys):
 def test_exported_network_answers_as_the_live_one(session, trained, capsys):
     weights = f"Global.pretrained_model={session.folder / 'latest'}"
     session.run("ocr_export", opt=[weights])
-    assert re.search(r"exported to \S+inference \([\d,]+ bytes\)", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert re.search(r"exported to \S+inference \([\d,]+ bytes\)", printed)
+    assert re.search(
+        r"outputs on \d+ of Eval's images differ from the network's by \S+e-\d+ at most", printed
+    )
     task = OcrTask(load_config(session.file, [weights]))
     exported = InferenceModel(task, session.folder / "inference")
     task.model.eval()
@@ -250,6 +254,50 @@ def test_exit_code_of_a_mistake(session):
     assert process.returncode == 1
     assert "error: the override" in output
     assert "Traceback" not in output
+
+
+def test_an_export_without_data(session, trained, capsys):
+    missing = "Eval.dataset.label_file_list=[nowhere.txt]"
+    weights = f"Global.pretrained_model={session.folder / 'latest'}"
+    session.run("ocr_export", "--out", str(session.folder / "elsewhere"), opt=[weights, missing])
+    printed = capsys.readouterr().out
+    assert 'without images to compare on: the label file "nowhere.txt" is not there' in printed
+    assert "its outputs on noise differ" in printed
+
+
+def test_training_begins_with_the_network_that_is_meant(session, pruned, tmp_path, capsys):
+    """The config's weights may be of a pruned network themselves."""
+    weights, save = f"Global.pretrained_model={pruned}", ("--save", str(tmp_path / "other"))
+    plan = json.loads((session.folder / "pruned.plan.json").read_text())
+    plan["stages"][0]["cuts"].pop()
+    (tmp_path / "other.plan.json").write_text(json.dumps(plan))
+    with pytest.raises(SystemExit, match=r"other\" is of one that is cut in another way"):
+        session.sensitivity("--steps", "train", *save, opt=[weights])
+    (tmp_path / "other.plan.json").unlink()
+    once = (weights, "Global.epoch_num=1", f"Global.save_model_dir={tmp_path}")
+    session.sensitivity("--steps", "train", *save, opt=once)
+    assert "training begins with them" in capsys.readouterr().out
+    trained = json.loads((tmp_path / "latest.plan.json").read_text())
+    assert trained["stages"] == json.loads((session.folder / "pruned.plan.json").read_text())["stages"]
+
+
+def test_filters_that_vary_least_go_first(session, pruned, capsys):
+    """Other filters than those that `pruned` lacks, in the same number."""
+    session.sensitivity(
+        "--steps", "prune", "--criterion", "variance", "--save", str(session.folder / "varied")
+    )
+    assert re.search(r"pruned: hmean 0\.[1-9]", capsys.readouterr().out)
+    cuts = [
+        {
+            (cut["tensor"], cut["axis"]): cut["removed"]
+            for cut in json.loads(file.read_text())["stages"][0]["cuts"]
+        }
+        for file in (session.folder / "varied.plan.json", session.folder / "pruned.plan.json")
+    ]
+    assert {key: len(gone) for key, gone in cuts[0].items()} == {
+        key: len(gone) for key, gone in cuts[1].items()
+    }
+    assert cuts[0] != cuts[1]
 
 
 def test_a_wrong_dictionary_is_named_before_the_sweep(config, tool, tmp_path):

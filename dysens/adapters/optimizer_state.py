@@ -1,0 +1,36 @@
+"""An optimizer's state from a checkpoint of another process, where parameters had other automatic names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import paddle
+
+from dysens.errors import InputError
+from dysens.pruning.checkpoint import renamed_state
+
+NAME_TABLE = "StructuredToParameterName@@"  # where paddle.save keeps them
+
+
+def read_optimizer_state(state: Path, weights: Path, network: paddle.nn.Layer) -> dict[str, Any]:
+    """The state under the names that the parameters have now.
+
+    Args:
+        state: A ``.pdopt`` file.
+        weights: The network's weights that were saved with it; they know the names of then.
+        network: Has the parameters that the state is for.
+
+    Raises:
+        InputError: The weights do not know those names.
+    """
+    table: dict[str, str] = paddle.load(str(weights), keep_name_table=True).get(NAME_TABLE, {})
+    # The file may list a tensor under several paths, as that of an LSTM; a network names each parameter once.
+    paths = [path for path, _ in network.named_parameters()]
+    unknown = [path for path in paths if path not in table]
+    if unknown:
+        raise InputError(
+            f"{weights} does not say how {len(unknown)} of {len(paths)} parameters were called when {state} was written, "
+            f"first {unknown[0]}: training cannot go on from there."
+        )
+    return renamed_state(paddle.load(str(state)), {table[path]: path for path in paths}, network)

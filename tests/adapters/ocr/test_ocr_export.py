@@ -1,0 +1,84 @@
+"""Exported recognisers: what counts as the same outputs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import numpy as np
+import paddle
+import pytest
+
+from dysens.adapters.ocr import OcrTask, export
+from dysens.adapters.ocr.export import is_rounding
+from dysens.errors import ProofError
+
+EXACT = np.array([[0.25, 0.75]])
+
+
+def answers(gap):
+    return [(EXACT + gap).astype("float32")]
+
+
+@pytest.mark.parametrize(
+    ("got", "live", "same"),
+    [
+        (1e-3, 1e-3, True),
+        (-3e-3, 1e-3, True),  # on the other side of the exact answer
+        (5e-3, 1e-3, False),
+        (1e-3, 0.0, False),  # the live network is exact, so what differs is the other one
+        (np.nan, 1e-3, False),
+        (1e-3, np.nan, False),
+    ],
+)
+def test_rounding_is_told_from_a_difference(got, live, same):
+    assert is_rounding(answers(got), answers(live), [EXACT]) is same
+
+
+def test_other_shapes_are_no_rounding():
+    assert not is_rounding([EXACT[:, :1]], answers(0.1), [EXACT])
+    assert not is_rounding([EXACT, EXACT], answers(0.1), [EXACT])
+
+
+@pytest.fixture
+def task(config):
+    return OcrTask(config("ch_PP-OCRv3_rec"))
+
+
+def images(task):
+    return next(iter(task.evaluator.batches()))[0][:2]
+
+
+def test_what_rounding_explains_is_said_and_not_refused(task, tmp_path, monkeypatch, caplog):
+    """With no tolerance at all, every real network differs from its export."""
+    monkeypatch.setattr(sys.modules[is_rounding.__module__], "TOLERANCE", 0.0)
+    before = {name: tensor.numpy() for name, tensor in task.model.state_dict().items()}
+    with caplog.at_level(logging.INFO, "dysens"):
+        exported = export(task, tmp_path, images(task))
+    assert 0 < exported.difference < 1e-4
+    assert "as rounding in single precision does here" in caplog.text
+    for name, tensor in task.model.state_dict().items():
+        assert tensor.dtype == paddle.float32
+        np.testing.assert_array_equal(tensor.numpy(), before[name])
+
+
+def test_a_network_that_computes_something_else_when_exported_is_refused(task, tmp_path):
+    def two_faced(layer, inputs, outputs):
+        return outputs * 1.01 if paddle.in_dynamic_mode() else outputs
+
+    task.model.head.register_forward_post_hook(two_faced)
+    with pytest.raises(ProofError, match=r"does not give the network's outputs: they differ by 0\.\d+\."):
+        export(task, tmp_path, images(task))
+
+
+def test_where_rounding_cannot_be_told_that_is_said(task, tmp_path):
+    def two_faced(layer, inputs, outputs):
+        if outputs.dtype == paddle.float64:
+            raise TypeError("single precision only")
+        return outputs * 1.01 if paddle.in_dynamic_mode() else outputs
+
+    task.model.head.register_forward_post_hook(two_faced)
+    with pytest.raises(
+        ProofError, match=r"differ by 0\.\d+; whether by rounding cannot be told.*single precision only"
+    ):
+        export(task, tmp_path, images(task))

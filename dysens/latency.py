@@ -34,23 +34,7 @@ class Predictor:
     def __init__(self, prefix: str | Path, threads: int = 1, onednn: bool = True) -> None:
         from paddle import inference
 
-        files = model_files(prefix)
-        weights = Path(f"{prefix}.pdiparams")
-        if weights not in files or len(files) < 2:
-            raise InputError(
-                f'there is no exported model at "{prefix}": it needs .pdiparams and one of '
-                f"{', '.join(PROGRAM_SUFFIXES)}."
-            )
-        config = inference.Config(str(files[0]), str(weights))
-        config.disable_gpu()
-        config.disable_glog_info()
-        if onednn:
-            config.enable_mkldnn()
-        else:
-            config.disable_mkldnn()
-        spare_leaky_relu(config, files[0])
-        config.set_cpu_math_library_num_threads(threads)
-        self._predictor = inference.create_predictor(config)
+        self._predictor = inference.create_predictor(cpu_config(prefix, threads, onednn))
         names = self._predictor.get_input_names()
         self._inputs = {name: self._predictor.get_input_handle(name) for name in names}
         self._names = self._predictor.get_output_names()
@@ -68,15 +52,39 @@ class Predictor:
         return [self._predictor.get_output_handle(name).copy_to_cpu() for name in self._names]
 
 
-def spare_leaky_relu(config: Any, program: Path) -> None:
-    """Leaves out a fusion with which Paddle 3.3.1 ends the process (segmentation fault) where a network has leaky ReLUs.
+def cpu_config(prefix: str | Path, threads: int, onednn: bool = True) -> Any:
+    """How `paddle.inference` runs an exported model on the CPU, without those fusions that may end the process.
 
     Args:
-        config: Of the predictor to be made.
-        program: The exported program.
+        prefix: The path that `paddle.jit.save` was given.
+        threads: How many threads one predictor may use.
+        onednn: Whether oneDNN's kernels are used, as Paddle does by default.
+
+    Raises:
+        InputError: The files are not there.
     """
-    if program.suffix == ".json" and b"leaky_relu" in program.read_bytes():
+    from paddle import inference
+
+    files = model_files(prefix)
+    weights = Path(f"{prefix}.pdiparams")
+    if weights not in files or len(files) < 2:
+        raise InputError(
+            f'there is no exported model at "{prefix}": it needs .pdiparams and one of {", ".join(PROGRAM_SUFFIXES)}.'
+        )
+    config = inference.Config(str(files[0]), str(weights))
+    config.disable_gpu()
+    config.disable_glog_info()
+    if onednn:
+        config.enable_mkldnn()
+    else:
+        config.disable_mkldnn()
+    # Its kernel in Paddle 2.6 is for processors with AVX-512; on any other, networks with attention are an illegal instruction.
+    config.delete_pass("self_attention_fuse_pass")
+    if files[0].suffix == ".json" and b"leaky_relu" in files[0].read_bytes():
+        # With it, Paddle 3.3.1 meets a segmentation fault.
         config.delete_pass("conv_activation_onednn_fuse_pass")
+    config.set_cpu_math_library_num_threads(threads)
+    return config
 
 
 def model_files(prefix: str | Path) -> list[Path]:

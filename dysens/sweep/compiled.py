@@ -19,7 +19,7 @@ import numpy as np
 import paddle
 from paddle import inference
 
-from dysens.latency import spare_leaky_relu
+from dysens.latency import cpu_config
 from dysens.live import preserved
 from dysens.sweep.calls import Packed, UnservableError
 from dysens.sweep.interpolation import SYMPTOM, interpolation_rewritten
@@ -126,16 +126,7 @@ class _Runner:
 
 def _predictors(prefix: Path, crew: Crew) -> list[Any]:
     """One for each lane; they share the weights."""
-    program = next(path for suffix in (".json", ".pdmodel") if (path := prefix.with_suffix(suffix)).exists())
-    config = inference.Config(str(program), str(prefix.with_suffix(".pdiparams")))
-    config.disable_gpu()
-    config.disable_glog_info()
-    config.enable_mkldnn()
-    # Its kernel is for processors with AVX-512 and ends the process on any other.
-    config.delete_pass("self_attention_fuse_pass")
-    spare_leaky_relu(config, program)
-    config.set_cpu_math_library_num_threads(crew.threads)
-    first = inference.create_predictor(config)
+    first = inference.create_predictor(cpu_config(prefix, crew.threads))
     return [first, *(first.clone() for _ in range(crew.lanes - 1))]
 
 

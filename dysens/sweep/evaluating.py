@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -29,6 +30,29 @@ from dysens.sweep.reuse import PrefixReuse, Work, worthwhile_cuts
 from dysens.sweep.scoring import Scorer
 
 log = logging.getLogger("dysens.sweep")
+
+
+class Look(NamedTuple):
+    """A masked model, and how much of the data to see of it.
+
+    Attributes:
+        plan: Whose masks are on; None for the whole model.
+        seen: What is known already, from a look with this plan at a smaller share.
+        share: How much of the data to have seen then, counted in samples. Which ones is random, but the same for all plans.
+    """
+
+    plan: PrunePlan | None = None
+    seen: Measurements = MappingProxyType({})
+    share: float = 1.0
+
+
+class _Forward(NamedTuple):
+    """A chunk to run with some masks on, by a copy, or by the live model if there is none."""
+
+    name: Hashable
+    chunk: Chunk
+    copy: CompiledForward | None
+    run: Callable[[], list[np.ndarray]]
 
 
 class EvaluatorScorer(Scorer):
@@ -66,48 +90,50 @@ class EvaluatorScorer(Scorer):
         self._forward_seconds = 0.0
         self._lanes = Lanes(1)
 
-    def score(self, plan: PrunePlan | None = None) -> float:
+    def score(self, plan: PrunePlan | None = None, then: PrunePlan | None = None) -> float:
         """The evaluator's metric on all data."""
-        measured = self.measurements(plan)
+        measured = self.measurements(Look(plan), Look(then) if then is not None else None)
         return self.evaluator.score([measured[number] for number in sorted(measured)])
 
-    def measurements(
-        self,
-        plan: PrunePlan | None = None,
-        seen: Measurements | None = None,
-        share: float = 1.0,
-    ) -> Measurements:
+    def measurements(self, look: Look, then: Look | None = None) -> Measurements:
         """What the outputs of each batch tell.
 
         Args:
-            plan: Whose masks are on.
-            seen: What is known already, from a call with this plan for a smaller share.
-            share: How much of the data to measure, counted in samples. Which those are is random, but the same for all plans.
+            look: What to measure.
+            then: What is likely to be asked for next; cores that are idle begin with it.
         """
-        measured: dict[int, Any] = dict(seen or {})
-        with preserved(self._model), self._fast.serving(plan), paddle.no_grad():
+        measured: dict[int, Any] = dict(look.seen)
+        with preserved(self._model), self._fast.serving(look.plan), paddle.no_grad():
             self._model.eval()
             if self._chunks is None:
                 measured.update(self._first_pass())
                 self._chunks = self._prepared()
-            masks = self._consumers.masks(plan)
-            left = _Share(self.samples, measured, share)
-            ahead = [
-                (i, c)
-                for i, c in enumerate(self._chunks)
-                if c.members[0] not in measured and left.take(c.members)
-            ]
-            # Copies first: none is made while others run.
-            copies = [self._fast.copy_for(chunk.call) if chunk.call else None for _, chunk in ahead]
-            jobs = [partial(self._forward, copy, *each, masks) for each, copy in zip(ahead, copies)]
-            with closing(self._lanes.in_order(jobs)) as forwards:
-                for (_, chunk), copy, arrays in zip(ahead, copies, forwards):
-                    measured.update(self._measured_chunk(chunk, copy, arrays))
+            left = _Share(self.samples, measured, look.share)
+            work = self._work(look.plan, measured, left)
+            following: list[_Forward] = []
+            if then is not None and self._lanes.side_by_side:
+                following = self._work(then.plan, then.seen, _Share(self.samples, then.seen, then.share))
+            jobs, later = ({each.name: each.run for each in forwards} for forwards in (work, following))
+            with closing(self._lanes.in_order(jobs, later)) as outputs:
+                for each, arrays in zip(work, outputs):
+                    measured.update(self._measured_chunk(each, arrays))
             if left.any:
                 for number, batch in self._batches.unkept():
                     if number not in measured and left.take((number,)):
                         measured[number] = self._measured(batch)
         return measured
+
+    def _work(self, plan: PrunePlan | None, seen: Measurements, left: _Share) -> list[_Forward]:
+        """The chunks that a look runs. Their copies are at hand then: none is made while others run."""
+        masks = self._consumers.masks(plan)
+        name = plan.masks if plan is not None else ()
+        found = []
+        for index, chunk in enumerate(self._chunks or ()):
+            if chunk.members[0] not in seen and left.take(chunk.members):
+                copy = self._fast.copy_for(chunk.call) if chunk.call else None
+                run = partial(self._forward, copy, index, chunk, masks)
+                found.append(_Forward((name, index), chunk, copy, run))
+        return found
 
     def _first_pass(self) -> dict[int, Any]:
         """Read all data. What is not kept is measured at once; so is the rest if no copy is going to run it in chunks."""
@@ -168,13 +194,11 @@ class EvaluatorScorer(Scorer):
         found = self._reuse.arrays(index, chunk.call, masks) if shared and self._reuse is not None else None
         return copy.arrays(chunk.call, masks) if found is None else found
 
-    def _measured_chunk(
-        self, chunk: Chunk, copy: CompiledForward | None, arrays: Sequence[np.ndarray]
-    ) -> dict[int, Any]:
-        batches = {number: self._batches.kept[number] for number in chunk.members}
-        if copy is None:
+    def _measured_chunk(self, forward: _Forward, arrays: Sequence[np.ndarray]) -> dict[int, Any]:
+        batches = {number: self._batches.kept[number] for number in forward.chunk.members}
+        if forward.copy is None:
             return {number: self._measured(batch) for number, batch in batches.items()}
-        each = zip(batches.items(), chunk.split(copy.returned(arrays)))
+        each = zip(batches.items(), forward.chunk.split(forward.copy.returned(arrays)))
         return {number: self.evaluator.measure(out, batch) for (number, batch), out in each}
 
     def _prepared(self) -> list[Chunk]:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import paddle
 
 Result = TypeVar("Result")
+Jobs = Mapping[Hashable, Callable[[], Result]]
 
 # Every lane holds the values between layers for a chunk of its own.
 _MOST_LANES = 8
@@ -63,25 +66,42 @@ class Lanes:
     """
 
     def __init__(self, count: int) -> None:
-        self._count = count
         self._pool = ThreadPoolExecutor(count, "dysens-lane") if count > 1 else None
+        # Twice as many as there are lanes: none is idle while the caller looks at a result.
+        self._most_ahead = 2 * count
+        self._early: dict[Hashable, Future[Any]] = {}
 
-    def in_order(self, jobs: Sequence[Callable[[], Result]]) -> Generator[Result, None, None]:
-        """What each job returns, the first one first; a few run ahead. Whoever stops early should close the iterator."""
+    @property
+    def side_by_side(self) -> bool:
+        """Whether jobs run while the caller does something else."""
+        return self._pool is not None
+
+    def in_order(
+        self, jobs: Jobs[Result], then: Jobs[Result] = MappingProxyType({})
+    ) -> Generator[Result, None, None]:
+        """What each job returns, the first one first; a few run ahead. Whoever stops early should close the iterator.
+
+        Args:
+            jobs: By name.
+            then: What is likely to be asked for in the next call. Lanes that the jobs leave idle begin with it, and the next
+                call finds it under its name, or drops it if it does not want it.
+        """
         if self._pool is None:
-            yield from (job() for job in jobs)
+            yield from (job() for job in jobs.values())
             return
+        early, self._early = self._early, {}
         ahead: deque[Future[Result]] = deque()
         try:
-            for job in jobs:
-                ahead.append(self._pool.submit(job))
-                # Twice as many as there are lanes: none is idle while the caller looks at a result.
-                if len(ahead) > 2 * self._count:
+            for name, job in jobs.items():
+                ahead.append(early.pop(name) if name in early else self._pool.submit(job))
+                if len(ahead) > self._most_ahead:
                     yield ahead.popleft().result()
+            for name, job in islice(then.items(), self._most_ahead):
+                self._early[name] = self._pool.submit(job)
             while ahead:
                 yield ahead.popleft().result()
         finally:
-            for future in ahead:
+            for future in (*ahead, *early.values()):
                 future.cancel()
 
 

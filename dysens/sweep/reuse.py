@@ -117,7 +117,7 @@ class PrefixReuse:
     def arrays(self, number: int, call: Packed, masks: Masks) -> list[np.ndarray] | None:
         """What the whole copy would give; None if memory or copies for that are lacking.
 
-        May be called from several threads, of which no two ask for the same chunk.
+        May be called from several threads; two that ask for a chunk at the same time both compute its beginning.
 
         Args:
             number: Which chunk of data it is.

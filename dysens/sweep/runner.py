@@ -15,7 +15,7 @@ from dysens.errors import InputError
 from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Role
 from dysens.progress import progress
-from dysens.pruning.plan import plan_for
+from dysens.pruning.plan import PrunePlan, plan_for
 from dysens.results.journal import Journal
 from dysens.results.points import Point
 from dysens.sweep.metrics import metric_of, relative_loss
@@ -25,6 +25,10 @@ from dysens.sweep.sharing import Observer, SharedPoints
 log = logging.getLogger("dysens.sweep")
 
 DEFAULT_RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+_Place = tuple[ChannelGroup, float]
+_Masked = tuple[str, bytes]  # a group, and the units that are masked
 
 
 @dataclass(frozen=True)
@@ -54,39 +58,44 @@ class Sweep:
 
         Other processes may work on the same journal at the same time: the points are shared among them.
         """
-        metrics: dict[tuple[str, bytes], float] = {}
+        metrics: dict[_Masked, float] = {}
         with journal or nullcontext():
             points = SharedPoints(self.groups, coarse_first(self.ratios), journal, observer)
             self._announce(points.missing)
             with progress(len(points), "sweep", show_progress, len(points.found)) as display:
                 for group, ratio in points.to_measure(display):
-                    points.add(self._measure(group, ratio, metrics))
+                    points.add(self._measure(group, ratio, metrics, points.missing))
         return points.found
 
-    def _measure(self, group: ChannelGroup, ratio: float, metrics: dict[tuple[str, bytes], float]) -> Point:
+    def _measure(
+        self, group: ChannelGroup, ratio: float, metrics: dict[_Masked, float], missing: Sequence[_Place]
+    ) -> Point:
         start = time.perf_counter()
-        units = self.choose(group, ratio)
-        key = (group.name, units.tobytes())
-        if key not in metrics:
+        masked = self._masked(group, ratio)
+        if masked not in metrics:
             # In a narrow group several ratios remove the same channels: one evaluation serves them all.
-            metrics[key] = self._score(group, units)
-        metric = metrics[key]
+            others = (
+                place for place in missing if (key := self._masked(*place)) != masked and key not in metrics
+            )
+            then = next((self._plan(*place) for place in others), None)
+            metrics[masked] = metric_of(self.scorer.score(self._plan(group, ratio), then))
+        metric = metrics[masked]
         if not np.isfinite(metric):
             log.warning("%s at ratio %g scores %s; the point is kept as unscored.", group.name, ratio, metric)
         loss = relative_loss(self.baseline, metric, self.scorer.higher_is_better)
         return Point(group.name, group.path, ratio, metric, loss, time.perf_counter() - start)
 
-    def _score(self, group: ChannelGroup, units: np.ndarray) -> float:
-        return metric_of(self.scorer.score(plan_for(self.roles, group.removal(units))))
+    def _masked(self, group: ChannelGroup, ratio: float) -> _Masked:
+        return group.name, self.choose(group, ratio).tobytes()
+
+    def _plan(self, group: ChannelGroup, ratio: float) -> PrunePlan:
+        return plan_for(self.roles, group.removal(self.choose(group, ratio)))
 
     def _announce(self, missing: Sequence[tuple[ChannelGroup, float]]) -> None:
         """Let the scorer prepare for the points that are left; the largest ratio of a group stands for all of them."""
         counts = Counter(group.name for group, _ in missing)
         largest = {group.name: (group, ratio) for group, ratio in sorted(missing, key=lambda point: point[1])}
-        work = [
-            (plan_for(self.roles, group.removal(self.choose(group, ratio))), float(counts[name]))
-            for name, (group, ratio) in largest.items()
-        ]
+        work = [(self._plan(group, ratio), float(counts[name])) for name, (group, ratio) in largest.items()]
         self.scorer.expect(work)
 
 

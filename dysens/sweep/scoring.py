@@ -27,8 +27,8 @@ class Scorer(ABC):
     higher_is_better: bool
 
     @abstractmethod
-    def score(self, plan: PrunePlan | None = None) -> object:
-        """What the evaluation gives with the plan's masks on."""
+    def score(self, plan: PrunePlan | None = None, then: PrunePlan | None = None) -> object:
+        """What the evaluation gives with the plan's masks on; ``then`` is likely to be asked for next."""
 
     @abstractmethod
     def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
@@ -56,7 +56,7 @@ class FunctionScorer(Scorer):
         self._optimizer = optimizer
         self._fast = fast
 
-    def score(self, plan: PrunePlan | None = None) -> object:
+    def score(self, plan: PrunePlan | None = None, then: PrunePlan | None = None) -> object:
         """What the function returns."""
         try:
             found = self._scored(plan)

@@ -23,6 +23,7 @@ from dysens.pruning.plan import PrunePlan, plan_for
 from dysens.results.journal import Journal
 from dysens.results.points import Point, ratio_key
 from dysens.sweep.deciding import Estimate
+from dysens.sweep.evaluating import Look
 from dysens.sweep.examining import Evidence, Examiner
 from dysens.sweep.found import GroupRatio, SearchResult, SpotCheck
 from dysens.sweep.sharing import Observer
@@ -106,8 +107,9 @@ class Search:
         with progress(len(self._candidates), "search", show_progress) as display:
             # One ratio of every group, then the next of every group: what the others lose tells where to look.
             while open_ones := [c for c in self._candidates if self._next(c) is not None]:
-                for candidate in open_ones:
-                    self._step(candidate, display)
+                for candidate, following in zip(open_ones, (*open_ones[1:], *open_ones[:1])):
+                    then = self._ahead(following) if following is not candidate else None
+                    self._step(candidate, display, then)
                     display.reach(sum(self._next(c) is None for c in self._candidates))
             checks = tuple(self._checked(candidate, display) for candidate in self._to_check())
         return SearchResult(
@@ -148,21 +150,39 @@ class Search:
         index = max(open_sides, key=lambda i: open_sides[i].doubt(self._examiner.target))
         return index, self._examiner.next_look(open_sides[index].share)
 
-    def _step(self, candidate: _Candidate, display: Progress) -> None:
+    def _ahead(self, candidate: _Candidate) -> Look | None:
+        """What a candidate's next step is going to measure, as far as is known now."""
+        ahead = self._next(candidate)
+        return self._wanted(candidate, *ahead) if ahead is not None else None
+
+    def _wanted(self, candidate: _Candidate, index: int, share: float) -> Look | None:
+        """What has to be measured to know a ratio from that much of the data; None if it is known."""
+        group, ratio = candidate.group, self._grid[index - 1]
+        known = self._known.get(self._key(group, ratio))
+        if known is None:
+            return Look(self._plan(group, ratio), share=share)
+        if known.decided or share <= known.estimate.share:
+            return None
+        return Look(self._plan(group, ratio), known.measured, share)
+
+    def _step(self, candidate: _Candidate, display: Progress, then: Look | None) -> None:
         ahead = self._next(candidate)
         if ahead is not None:
-            self._look(candidate, *ahead, display)
+            self._look(candidate, *ahead, display, then)
 
-    def _look(self, candidate: _Candidate, index: int, share: float, display: Progress) -> Evidence:
+    def _look(
+        self, candidate: _Candidate, index: int, share: float, display: Progress, then: Look | None = None
+    ) -> Evidence:
         group, ratio = candidate.group, self._grid[index - 1]
         display.at(f"{group.path} at {ratio:g}")
         key = self._key(group, ratio)
-        known = self._known.get(key)
-        if known is None or (not known.decided and share > known.estimate.share):
+        look = self._wanted(candidate, index, share)
+        if look is not None:
+            before = self._known[key].estimate.share if key in self._known else 0.0
             start = time.perf_counter()
-            found = self._known[key] = self._examiner.examine(self._plan(group, ratio), known, share)
+            found = self._known[key] = self._examiner.examine(look, then)
             seconds = time.perf_counter() - start
-            passes = found.estimate.share - (known.estimate.share if known is not None else 0.0)
+            passes = found.estimate.share - before
             candidate.passes += passes
             self._costs.learn(self._examiner.within(found.estimate), passes)
             self._write(group, ratio, found.estimate, seconds)

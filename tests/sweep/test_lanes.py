@@ -14,6 +14,7 @@ from dysens import DygraphSensitivity
 from dysens.pruning.plan import plan_for
 from dysens.sweep import evaluating
 from dysens.sweep.compiled import CompiledForward
+from dysens.sweep.evaluating import Look
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.lanes import Crew, Lanes, crew_for
 from dysens.sweep.scorers import Means, scorer_of
@@ -57,7 +58,7 @@ def test_bit_for_bit_what_one_lane_gives(monkeypatch):
     three, same_plans = scorer(monkeypatch, 3, Noting())
     for _ in range(3):
         for plan, same in zip(plans, same_plans):
-            expected, found = one.measurements(plan), three.measurements(same)
+            expected, found = one.measurements(Look(plan)), three.measurements(Look(same))
             assert list(found) == list(expected)
             assert all(np.array_equal(found[number], expected[number]) for number in expected)
 
@@ -84,14 +85,28 @@ def test_an_evaluator_is_asked_in_one_thread_and_always_in_the_same_order(monkey
     assert sorted(orders[0]) == list(range(BATCHES))
 
 
+def test_what_comes_next_changes_no_number(monkeypatch):
+    """Guessed right, guessed wrong, or not at all."""
+    plain, plans = scorer(monkeypatch, 3, Noting())
+    expected = [plain.score(plan) for plan in plans]
+    guessing, same_plans = scorer(monkeypatch, 3, Noting())
+    runs, arrays = [], CompiledForward.arrays
+    monkeypatch.setattr(CompiledForward, "arrays", lambda *given: runs.append(1) or arrays(*given))
+    following = [*same_plans[1:], same_plans[0]]
+    assert [guessing.score(plan, then) for plan, then in zip(same_plans, following)] == expected
+    # Each chunk ran once for every plan; those that are ahead of the last one were for nobody.
+    assert len(plans) * BATCHES <= len(runs) <= len(plans) * BATCHES + 6
+    assert [guessing.score(plan, same_plans[0]) for plan in same_plans] == expected
+
+
 def test_stopping_early(monkeypatch):
     found, plans = scorer(monkeypatch, 3, Noting())
-    some = found.measurements(plans[0], share=2 / BATCHES)
+    some = found.measurements(Look(plans[0], share=2 / BATCHES))
     assert len(some) == 2
-    more = found.measurements(plans[0], some, share=2.5 / BATCHES)
+    more = found.measurements(Look(plans[0], some, 2.5 / BATCHES))
     assert list(more)[:2] == list(some)
     assert len(more) == 3
-    whole = found.measurements(plans[0], more)
+    whole = found.measurements(Look(plans[0], more))
     assert len(whole) == BATCHES
     assert found.evaluator.score(list(whole.values())) == pytest.approx(found.score(plans[0]), rel=1e-6)
 
@@ -129,11 +144,15 @@ def test_an_evaluator_that_is_interrupted(monkeypatch):
     assert found.score(plans[0]) == before
 
 
+def numbered(*jobs):
+    return dict(enumerate(jobs))
+
+
 class TestInOrder:
     def test_jobs_run_at_the_same_time(self):
         """Two jobs that wait for each other: one after the other, they would wait in vain."""
         meeting = threading.Barrier(2, timeout=60)
-        assert sorted(Lanes(2).in_order([meeting.wait] * 2)) == [0, 1]
+        assert sorted(Lanes(2).in_order(numbered(meeting.wait, meeting.wait))) == [0, 1]
 
     def test_results_in_order_whichever_is_first(self):
         second_is_done = threading.Event()
@@ -146,10 +165,10 @@ class TestInOrder:
             second_is_done.set()
             return 2
 
-        assert list(Lanes(2).in_order([first, second, lambda: 3])) == [1, 2, 3]
+        assert list(Lanes(2).in_order(numbered(first, second, lambda: 3))) == [1, 2, 3]
 
     def test_an_exception_comes_in_its_turn(self):
-        results = Lanes(2).in_order([lambda: 1, lambda: 1 // 0, lambda: 3])
+        results = Lanes(2).in_order(numbered(lambda: 1, lambda: 1 // 0, lambda: 3))
         assert next(results) == 1
         with pytest.raises(ZeroDivisionError):
             next(results)
@@ -157,14 +176,50 @@ class TestInOrder:
     def test_what_is_not_begun_is_left_out(self):
         done = []
         lanes = Lanes(2)
-        results = lanes.in_order([partial(done.append, number) for number in range(100)])
+        results = lanes.in_order(numbered(*(partial(done.append, number) for number in range(100))))
         next(results)
         results.close()
-        list(lanes.in_order([lambda: None] * 2))
+        list(lanes.in_order(numbered(lambda: None, lambda: None)))
         assert len(done) <= 5
 
     def test_one_lane_is_the_caller(self):
-        assert list(Lanes(1).in_order([threading.get_ident])) == [threading.get_ident()]
+        lanes = Lanes(1)
+        assert not lanes.side_by_side
+        assert list(lanes.in_order({"a": threading.get_ident}, {"b": pytest.fail})) == [threading.get_ident()]
+
+
+class TestThen:
+    def test_is_begun_while_the_caller_looks_at_results_and_not_again_when_it_is_asked_for(self):
+        lanes, begun, times = Lanes(2), threading.Event(), []
+
+        def later():
+            begun.set()
+            times.append(1)
+            return "later"
+
+        for found in lanes.in_order({"now": lambda: "now"}, {"later": later}):
+            assert found == "now"
+            assert begun.wait(60)
+        assert list(lanes.in_order({"first": lambda: "first", "later": later})) == ["first", "later"]
+        assert times == [1]
+
+    def test_is_forgotten_if_nobody_asks_for_it(self):
+        lanes, times = Lanes(2), []
+        list(lanes.in_order({"now": lambda: 0}, {"later": partial(times.append, 1)}))
+        list(lanes.in_order({"other": lambda: 0}))
+        assert list(lanes.in_order({"later": lambda: "anew"})) == ["anew"]
+
+    def test_fails_where_it_is_asked_for(self):
+        lanes = Lanes(2)
+        assert list(lanes.in_order({"now": lambda: 0}, {"later": lambda: 1 // 0})) == [0]
+        with pytest.raises(ZeroDivisionError):
+            list(lanes.in_order({"later": lambda: 1 // 0}))
+
+    def test_no_more_is_begun_than_keeps_the_lanes_busy(self):
+        lanes, done = Lanes(2), []
+        list(lanes.in_order({"now": lambda: 0}, {n: partial(done.append, n) for n in range(100)}))
+        list(lanes.in_order(numbered(lambda: None, lambda: None)))
+        assert len(done) <= 4
 
 
 class TestCrew:

@@ -16,8 +16,8 @@ TOP = """# How fast it is
 
 Written by `make bench` from the figures in [benchmarks.json](benchmarks.json); don't edit it by hand.
 
-Everything here is a ratio of times that were measured in the same run, on a machine with two cores (x86-64 with AVX-512) and no
-GPU. Seconds of one machine say little about another; the raw ones are in the JSON file. What is not in it was not measured.
+Everything here is a ratio of times that were measured in the same run, on a machine with {machine} and no GPU.
+Seconds of one machine say little about another; the raw ones are in the JSON file. What is not in it was not measured.
 The same part measured twice differs by up to a tenth.
 
 **What is measured.** MobileNetV1 (scale 1.0) on {digits} digits enlarged to 128x128, scored by accuracy; and PP-OCRv3 det with
@@ -35,7 +35,7 @@ def rendered(figures: dict[str, Figures]) -> str:
     slim, new = figures.get("paddle26", {}), figures.get("paddle3", {})
     counts = {"digits": _images(figures, "mobilenet"), "scenes": _images(figures, "ocr")}
     sections = [
-        TOP.format(**counts),
+        TOP.format(machine=_machine(figures), **counts),
         sweeps(slim, new),
         _points(slim, new),
         _breakdown(slim),
@@ -46,6 +46,13 @@ def rendered(figures: dict[str, Figures]) -> str:
         _reuse(slim),
     ]
     return "\n".join(section for section in sections if section)
+
+
+def _machine(figures: dict[str, Figures]) -> str:
+    """In words, and both if the stacks were measured on two machines."""
+    machines = [parts["machine"] for parts in figures.values() if "machine" in parts]
+    told = {f"{m['cores']} cores ({m['processor']} with {m['vectors'] or 'no AVX2'})" for m in machines}
+    return " and another with ".join(sorted(told)) or "a few cores"
 
 
 def _images(figures: dict[str, Figures], name: str) -> int | str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -29,5 +31,13 @@ def save(part: str, figures: Figures) -> None:
     """Replace one part's figures of this stack."""
     with FileLock(LOCK):
         everything = load()
-        everything.setdefault(stack(), {})[part] = figures
+        everything.setdefault(stack(), {}).update({part: figures, "machine": machine()})
         DATA.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n")
+
+
+def machine() -> Figures:
+    """What the figures of a processor depend on most."""
+    information = Path("/proc/cpuinfo")
+    flags = information.read_text().split() if information.is_file() else []
+    vectors = next((name for name, flag in (("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in flags), None)
+    return {"cores": os.cpu_count(), "processor": platform.machine(), "vectors": vectors}

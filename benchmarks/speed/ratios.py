@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import time
 
+from grid import TARGET
 from store import Figures, load, stack
 from subjects import SUBJECTS, Subject, slim_of, spread
 from sweeps import common_groups, reference_point
 
 from dysens import DygraphSensitivity, Sensitivities
 
-TARGET = 0.02
 IMAGES = {"mobilenet": 597, "ocr": 160}  # a search stops early where there is more to stop before
 MOST_GROUPS = 16  # spread over the network: the whole grid is measured too, to compare with
 SAMPLE = 3  # points of the reference
-GRID = [0.0, *(round(0.1 * step, 1) for step in range(1, 10))]
 
 
 def measure_grid(name: str) -> Figures:
@@ -58,7 +57,6 @@ def measure(name: str) -> Figures:
         "seconds": seconds,
         "passes": found.passes,
         "answers": {group.name: group.ratio for group in found.groups},
-        "expected": {group: largest_within(losses[group]) for group in groups},
         "spot_checks": [check.rises for check in found.spot_checks],
     }
 
@@ -68,16 +66,6 @@ def _prepared(name: str) -> tuple[Subject, DygraphSensitivity, list[str]]:
     ds = DygraphSensitivity(subject.model, subject.shape)
     common = common_groups(name, ds)
     return subject, ds, common[:: math.ceil(len(common) / MOST_GROUPS)]
-
-
-def largest_within(losses: dict[str, float]) -> float:
-    """The last ratio before the first one that is beyond the target."""
-    within = 0.0
-    for ratio, loss in sorted((float(ratio), loss) for ratio, loss in losses.items()):
-        if loss > TARGET:
-            break
-        within = ratio
-    return within
 
 
 def _estimate(subject: Subject, ds: DygraphSensitivity, sens: Sensitivities) -> Figures | None:

@@ -14,6 +14,7 @@ from states import assert_same, picture
 
 from dysens import DygraphSensitivity
 from dysens.errors import ForwardError, InputError
+from dysens.sweep import fast_forward
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.watching import WeightWatch
 
@@ -324,7 +325,9 @@ def test_a_copy_that_differs_does_not_serve():
         DygraphSensitivity(model, SHAPE).sensitive(size_of_outputs(model), RATIOS, progress=False, fast="on")
 
 
-def test_toys_are_left_alone_without_a_word(caplog):
+def test_toys_are_left_alone_without_a_word(caplog, monkeypatch):
+    for bound in ("_QUICK_FORWARD_SECONDS", "_PATIENCE_SECONDS"):  # a toy on the slowest machine, too
+        monkeypatch.setattr(fast_forward, bound, 600.0)
     model = made(Counted)
     ds = DygraphSensitivity(model, SHAPE)
     Counted.ran = 0

@@ -13,7 +13,6 @@ import io
 import math
 import os
 import pickle
-import pickletools
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dysens._pickle_opcodes import ODD_KEY, check_opcodes
 from dysens.errors import DysensError, InputError, UnsafePickleError
-
-MAX_OPCODES = 5_000_000
-"""A thousand groups with a hundred ratios each take two million; a thousand tensors thirty thousand."""
 
 MAX_DEPTH = 32
 """Of containers in containers; a state dict has about four."""
@@ -33,27 +30,6 @@ MAX_DEPTH = 32
 _GROWTH = 8
 _FREE_PARTS, _FREE_BYTES = 100_000, 16 * 2**20
 
-_OPCODES = {opcode.code.encode("latin-1"): opcode for opcode in pickletools.opcodes}
-_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
-_GETS = {"GET", "BINGET", "LONG_BINGET"}
-# How many values an opcode takes off the stack; None: all above the mark.
-_TAKES: dict[str, int | None] = {
-    **{"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": None, "LIST": None, "DICT": None},
-    **{"APPEND": 1, "APPENDS": None, "SETITEM": 2, "SETITEMS": None, "BUILD": 1},
-    **{"STACK_GLOBAL": 2, "REDUCE": 2, "NEWOBJ": 2, "INST": None, "OBJ": None},
-}
-# These change the value below what they take, or nothing; all others leave a value on the stack.
-_SILENT = {"PROTO", "FRAME", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"}
-_ALLOWED_OPCODES = {
-    *("PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "GLOBAL"),
-    *("EMPTY_DICT", "EMPTY_TUPLE", "EMPTY_LIST"),
-    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"),
-    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
-    *(*_PUTS, *_GETS, *_TAKES),
-}
-
-_ODD_KEY = "a dictionary in it has a key that is neither a name nor a number"
 # Paddle has no more. uint16 holds its bfloat16.
 _NUMBER_CODES = {"b1", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "c8", "c16"}
 
@@ -92,7 +68,7 @@ def read_plain(path: Path, needed_by: str, limit: int = 16 * 2**20) -> dict[Any,
             data = handle.read(size)
         content = load_plain(data, needed_by, encoding="latin-1")
         if not isinstance(content, dict):
-            raise InputError(f"it holds no dictionary, but a value of the type {type(content).__name__}")
+            raise InputError(f"it holds a {type(content).__name__}, not a dictionary")
         return content
     except UnsafePickleError as error:
         raise UnsafePickleError(f'"{path}" cannot be read: {error}. Nothing was run.') from error
@@ -116,7 +92,7 @@ def load_plain(data: bytes, needed_by: str, *, encoding: str = "bytes", classes:
         UnsafePickleError: It asks for a class, a function or an opcode that such files don't need; it is named.
     """
     try:
-        opcodes = _check_opcodes(data, needed_by)
+        opcodes = check_opcodes(data, needed_by)
         loader = _Loader(data, opcodes, needed_by, encoding, classes)
         return loader.finished(loader.load())
     except DysensError:
@@ -125,65 +101,13 @@ def load_plain(data: bytes, needed_by: str, *, encoding: str = "bytes", classes:
         raise InputError(f"it is damaged ({str(error) or type(error).__name__:.200})") from error
 
 
-def _check_opcodes(data: bytes, needed_by: str) -> int:
-    """The first pass: goes through the opcodes without building anything, and returns how many there are.
-
-    The stack has, for each value that would be on it, the opcode that made it.
-    """
-    stream, stack, memo = io.BytesIO(data), list[str](), dict[int, str]()
-    for count in range(1, MAX_OPCODES + 1):
-        code = stream.read(1)
-        if not code:
-            raise InputError("it is cut short")
-        opcode = _OPCODES.get(code)
-        if opcode is None:
-            raise InputError(f"it is damaged (byte {code!r} is no opcode)")
-        name = opcode.name
-        if name not in _ALLOWED_OPCODES:
-            raise UnsafePickleError(f"it uses the pickle opcode {name}, which {needed_by} never need")
-        if name == "STOP":
-            if len(stack) != 1:
-                raise InputError("it is damaged (it ends in the middle of a value)")
-            return count
-        if name == "STRING":  # the reader of pickletools takes ASCII only; Python 2 wrote raw floats this way
-            argument: Any = stream.readline()
-        else:
-            argument = opcode.arg.reader(stream) if opcode.arg is not None else None
-        if name in _PUTS:
-            index = len(memo) if argument is None else argument
-            if index > count:  # the unpickler would make room for all indices below
-                raise InputError("it is damaged (a memo index that is out of range)")
-            memo[index] = stack[-1]
-        elif name in _GETS:
-            stack.append(memo[argument])
-        else:
-            _follow(name, stack)
-    raise InputError(f"it has more than {MAX_OPCODES} opcodes")
-
-
-def _follow(name: str, stack: list[str]) -> None:
-    """Takes off the stack and puts there what an opcode does."""
-    wanted = _TAKES.get(name, 0)
-    taken: list[str] = []
-    while len(taken) != wanted and (value := stack.pop()) != "MARK":
-        taken.append(value)
-    if wanted is not None and len(taken) != wanted:
-        raise InputError("it is damaged (a mark in the wrong place)")
-    if name in ("SETITEM", "SETITEMS", "DICT") and any("TUPLE" in key for key in taken[1::2]):
-        raise InputError(_ODD_KEY)
-    if name not in _SILENT:
-        stack.append(name)
-
-
 class _Allowed:
     """Stands for a function or class that a pickle may name. Nothing of it can be changed by a pickle's BUILD."""
 
-    def __init__(self, name: str, function: Callable[..., Any] | None) -> None:
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name, self._function = name, function
 
     def __call__(self, *arguments: Any) -> Any:
-        if self._function is None:
-            raise InputError(f"it is damaged ({self.name} is not called in such files)")
         return self._function(*arguments)
 
     def __setstate__(self, state: Any) -> None:
@@ -196,8 +120,6 @@ class _Dtype:
 
     def __setstate__(self, state: Any) -> None:
         self.order = _text(state[1])
-        if any(part is not None for part in state[2:5]):
-            raise InputError("it holds a NumPy type with fields, which is not a plain number")
 
     def numpy(self) -> np.dtype[Any]:
         if self.code not in _NUMBER_CODES or self.order not in ("<", ">", "=", "|"):
@@ -235,16 +157,16 @@ class _Loader(pickle.Unpickler):
         self._needed_by = needed_by
         self._parts_left = _FREE_PARTS + _GROWTH * opcodes
         self._bytes_left = _FREE_BYTES + _GROWTH * len(data)
-        functions: dict[str, Callable[..., Any] | None] = {
+        functions: dict[str, Callable[..., Any]] = {
             "numpy dtype": _Dtype,
-            "numpy ndarray": None,
+            "numpy ndarray": _never_called,
             "_codecs encode": self._encoded,
             "collections OrderedDict": lambda: {},
             **{f"numpy.{core}.multiarray scalar": self._scalar for core in ("core", "_core")},
             **{f"numpy.{core}.multiarray _reconstruct": self._array for core in ("core", "_core")},
             **{f"{module} tuple": _tensor for module in ("builtins", "__builtin__")},
             **{f"{module} bytes": lambda: b"" for module in ("builtins", "__builtin__")},
-            **{f"{module} object": None for module in ("builtins", "__builtin__") if classes},
+            **{f"{module} object": _never_called for module in ("builtins", "__builtin__") if classes},
             **{f"{module} _reconstructor": _object for module in ("copyreg", "copy_reg") if classes},
         }
         self._known: dict[str, Any] = {name: _Allowed(name, function) for name, function in functions.items()}
@@ -296,7 +218,7 @@ class _Loader(pickle.Unpickler):
             return value
         if isinstance(value, dict):
             if not all(isinstance(key, (str, bytes, int, float)) for key in value):
-                raise InputError(_ODD_KEY)
+                raise InputError(ODD_KEY)
             return {key: self.finished(part, depth + 1) for key, part in value.items()}
         if isinstance(value, (list, tuple)):
             return type(value)(self.finished(part, depth + 1) for part in value)
@@ -316,6 +238,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise InputError("it is damaged (a string was expected)")
     return value
+
+
+def _never_called(*_: Any) -> None:
+    raise InputError("it is damaged (it calls a class that is only named in such files)")
 
 
 def _object(kind: Any, base: Any, state: Any) -> PickledObject:

@@ -47,7 +47,7 @@ def read_state(
             state = read_plain(place, "weights", MAX_BYTES)
         except UnsafePickleError as error:
             raise UnsafePickleError(
-                f"{error} If you know where the file is from, trusted=True lets Paddle run it."
+                f"{error} If you trust its author, trusted=True lets Paddle run it; or save its tensors alone with paddle.save."
             ) from error
         _join_big_arrays(state, place)
     odd = next((name for name in state if not isinstance(name, str)), None)

@@ -93,6 +93,18 @@ def test_what_paddle_saves_is_what_paddle_loads(states, kind, protocol, tmp_path
     assert same(read_state(path, trusted=True), paddle.load(str(path), return_numpy=True))
 
 
+def test_python_2(tmp_path):
+    """Paddle 1 under Python 2 wrote memory as strings; paddle.load takes them as Latin-1, and so must we."""
+    path = tmp_path / "file.pdparams"
+    path.write_bytes(
+        b"\x80\x02}q\x01U\x01aq\x02cnumpy.core.multiarray\n_reconstruct\nq\x03cnumpy\nndarray\nq\x04K\x00\x85U\x01b\x87Rq\x05"
+        b"(K\x01K\x02\x85cnumpy\ndtype\nq\x06U\x02f4K\x00K\x01\x87Rq\x07(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+        b"\x89U\x08\x00\x00\x80\xbf\x00\x00\x20Atbs."
+    )
+    assert same(read_state(path), {"a": np.array([-1, 10], "f4")})
+    assert same(read_state(path, trusted=True), {"a": np.array([-1, 10], "f4")})
+
+
 def test_the_name_table(states, tmp_path):
     path = tmp_path / "file.pdparams"
     paddle.save(states["weights"], str(path))
@@ -206,7 +218,7 @@ def test_other_contents_are_refused_in_words(tmp_path):
     path = tmp_path / "file.pdparams"
     for content, message in (
         (b"", "cut short"),
-        (pickle.dumps([1]), "no dictionary"),
+        (pickle.dumps([1]), "not a dictionary"),
         (pickle.dumps({1: 2}), "no name"),
     ):
         path.write_bytes(content)

@@ -10,7 +10,7 @@ from dysens.cli.naming import ModelName
 from dysens.cli.parsing import CommandParser, count, names, number, numbers, one_of, shape
 
 if TYPE_CHECKING:
-    from dysens.recipes.aims import Aim
+    from dysens.ratios._target import Aim
 
 FAST = ("auto", "on", "off")
 DEFAULT_JOURNAL = Path("sens.jsonl")
@@ -132,7 +132,7 @@ def add_aim(parser: CommandParser) -> None:
 
 def aim_of(options: Namespace) -> Aim:
     """The aim that the options name."""
-    from dysens.recipes.aims import Aim
+    from dysens.ratios._target import Aim
 
     return Aim(options.loss, options.flops, options.params, options.align)
 

@@ -26,7 +26,7 @@ from dysens.interrupts import run_through
 from dysens.live import isolate, preserved
 from dysens.pruning.apply import zero
 from dysens.pruning.outcome import PruneOutcome
-from dysens.results.ratios import ratios_by_loss
+from dysens.ratios._by_loss import ratios_by_loss
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.slim_files import write_status
 from dysens.sensitivity import DygraphSensitivity

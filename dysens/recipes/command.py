@@ -10,7 +10,7 @@ from pathlib import Path
 from dysens.criteria import CRITERIA
 from dysens.errors import DysensError
 from dysens.logs import shown_log
-from dysens.recipes.aims import Aim
+from dysens.ratios._target import Aim
 from dysens.recipes.recipe import STEPS, Recipe, RecipeOptions
 from dysens.recipes.steps import Sweeping, listing
 

@@ -17,7 +17,7 @@ from dysens.adapters.exporting import Exported
 from dysens.cost import cost_of
 from dysens.inputs import view_of
 from dysens.latency import Inputs, Predictor, median_seconds
-from dysens.recipes.aims import Aim
+from dysens.ratios._target import Aim
 from dysens.recipes.command import RATIOS_FILE, SAVE, SEN_FILE, run_tool
 from dysens.recipes.recipe import Recipe, RecipeOptions, Task
 from dysens.recipes.steps import Say, Sweeping

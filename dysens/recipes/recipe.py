@@ -19,8 +19,8 @@ from dysens.pruning.checkpoint import has_plan, is_cut_as_saved, save_pruned, st
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.variance import Variance
 from dysens.recipes import steps
-from dysens.recipes.aims import Aim, check_aim
-from dysens.recipes.ratio_files import read_ratios, write_ratios
+from dysens.ratios._target import Aim, check_aim
+from dysens.ratios._files import read_ratios, write_ratios
 from dysens.recipes.steps import Say, Sweeping
 from dysens.results.sensitivities import Sensitivities
 from dysens.sensitivity import DygraphSensitivity

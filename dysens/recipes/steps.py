@@ -11,7 +11,7 @@ import paddle
 from dysens.cost import cost_of
 from dysens.errors import InputError
 from dysens.inputs import View
-from dysens.recipes.aims import Aim, by_path, check_aim, ratios_without_model
+from dysens.ratios._target import Aim, by_path, check_aim, ratios_without_model
 from dysens.results.points import Point
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.slim_files import continue_slim_file, is_slim_file

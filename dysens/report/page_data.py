@@ -12,7 +12,7 @@ from dysens.progress import progress
 from dysens.pruning.costs import Costs
 from dysens.report.plot_data import layer_label
 from dysens.results.points import Point
-from dysens.results.ratios import ratios_by_flops
+from dysens.ratios._by_loss import ratios_by_flops
 from dysens.results.sensitivities import Sensitivities
 
 TARGETS = tuple(percent / 100 for percent in range(2, 100, 2))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import pandas as pd
 
 from dysens.errors import InputError, UnreachableError
-from dysens.results.ratios import predicted_loss, ratios_by_loss
+from dysens.ratios._by_loss import predicted_loss, ratios_by_loss
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.tables import losses_by_ratio
 

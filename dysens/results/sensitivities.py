@@ -16,7 +16,7 @@ from dysens.results.files import write_whole
 from dysens.results.loading import load_content
 from dysens.results.merging import merged_points, one_baseline, one_costs, partial_points
 from dysens.results.points import Point, checked_number, ratio_key
-from dysens.results.ratios import ratios_by_flops, ratios_by_loss, ratios_by_params
+from dysens.ratios._by_loss import ratios_by_flops, ratios_by_loss, ratios_by_params
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Union
 
 from dysens.errors import InputError
-from dysens.results.ratios import ratios_by_loss
+from dysens.ratios._by_loss import ratios_by_loss
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.slim_files import is_slim_file, read_slim_file
 

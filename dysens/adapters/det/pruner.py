@@ -17,7 +17,7 @@ import paddle
 from dysens.adapters.det.checkpoints import keep_plans_beside_checkpoints
 from dysens.adapters.det.inputs import Size, configured_size, example_inputs, train_inputs
 from dysens.adapters.det.ppdet_import import import_ppdet
-from dysens.adapters.det.slim_config import slim_config_of
+from dysens.ratios._slim_config import slim_config_of
 from dysens.adapters.det.workspace import DetConfig, current_config
 from dysens.errors import InputError
 from dysens.sensitivity import DygraphSensitivity

@@ -126,8 +126,8 @@ def _check_weights(model: paddle.nn.Layer, journal: Path) -> None:
 def _given(options: Namespace) -> dict[str, float] | Sensitivities:
     """What the file holds: ratios, or, if there is an aim, sensitivities to choose them from."""
     from dysens.cli.journals import holds_sensitivities
-    from dysens.recipes.aims import Aim, check_aim
-    from dysens.recipes.ratio_files import read_ratios
+    from dysens.ratios._target import Aim, check_aim
+    from dysens.ratios._files import read_ratios
     from dysens.results.sensitivities import Sensitivities
 
     aim = aim_of(options)

@@ -21,8 +21,8 @@ def _add_options(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace, out: Output) -> None:
-    from dysens.recipes.aims import ratios_without_model
-    from dysens.recipes.ratio_files import ratios_text, write_ratios
+    from dysens.ratios._target import ratios_without_model
+    from dysens.ratios._files import ratios_text, write_ratios
     from dysens.results.sensitivities import Sensitivities
 
     sens = Sensitivities.load(options.sensitivities)

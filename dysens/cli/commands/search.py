@@ -26,8 +26,8 @@ def _add_options(parser: CommandParser) -> None:
 def _run(options: Namespace, out: Output) -> None:
     from dysens.cli.analysis import measurement
     from dysens.cli.tables import found_text
-    from dysens.recipes.aims import by_path
-    from dysens.recipes.ratio_files import write_ratios
+    from dysens.ratios._target import by_path
+    from dysens.ratios._files import write_ratios
 
     given = measurement(options, out)
     found = given.ds.search(given.scoring, options.target_loss, **given.arguments)

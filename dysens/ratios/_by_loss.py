@@ -8,8 +8,8 @@ from itertools import accumulate
 
 from dysens.errors import InputError
 from dysens.pruning.costs import Costs
-from dysens.results.budget import BudgetSearch
-from dysens.results.cost_table import AnyCost, CostTable, TermCost
+from dysens.ratios._budget import BudgetSearch
+from dysens.ratios._cost_table import AnyCost, CostTable, TermCost
 from dysens.results.points import checked_number, ratio_key
 
 Curve = Mapping[float, float]

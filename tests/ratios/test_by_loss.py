@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dysens.errors import InputError
-from dysens.results.ratios import monotone_envelope, predicted_loss, ratios_by_loss
+from dysens.ratios._by_loss import monotone_envelope, predicted_loss, ratios_by_loss
 
-from .common import golden_sensitivities
+from results.common import golden_sensitivities
 
 ratios = st.integers(1, 99).map(lambda number: number / 100)
 losses = st.floats(-2, 2)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dysens.errors import UnreachableError
-from dysens.results.cost_table import Choice, CostTable
+from dysens.ratios._cost_table import Choice, CostTable
 
 EPSILON = 1e-12
 

@@ -1,19 +1,40 @@
-"""From loss curves to pruning ratios: by a loss threshold, or by a budget of cost (FLOPs, parameters)."""
+"""From loss curves to ratios by a loss threshold. Every program, plot and page chooses by the rule in here."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate
+from typing import NamedTuple
 
 from dysens.errors import InputError
-from dysens.pruning.costs import Costs
-from dysens.ratios._budget import BudgetSearch
-from dysens.ratios._cost_table import AnyCost, CostTable, TermCost
-from dysens.results.points import checked_number, ratio_key
+from dysens.ratios._numbers import checked_number
 
 Curve = Mapping[float, float]
 """Ratio to loss of one group."""
+
+
+class Segment(NamedTuple):
+    """A range of loss thresholds, and the line that the chosen ratio follows in it.
+
+    Attributes:
+        loss: The lowest threshold of the range; the range ends where the next segment begins.
+        ratio: The ratio that is chosen there.
+        next_loss: Where the line reaches ``next_ratio``; None if the ratio stays.
+        next_ratio: The measured ratio that the line leads to.
+    """
+
+    loss: float
+    ratio: float
+    next_loss: float | None = None
+    next_ratio: float | None = None
+
+    def at(self, threshold: float) -> float:
+        """The ratio that a threshold of this range chooses."""
+        if self.next_loss is None or self.next_ratio is None:
+            return self.ratio
+        step = (threshold - self.loss) * (self.next_ratio - self.ratio)
+        return self.ratio + step / (self.next_loss - self.loss)
 
 
 def monotone_envelope(curve: Curve) -> dict[float, float]:
@@ -24,11 +45,43 @@ def monotone_envelope(curve: Curve) -> dict[float, float]:
         {0.1: 0.02, 0.2: 0.02, 0.3: 0.5}
     """
     ratios = sorted(curve)
-    return dict(zip(ratios, accumulate((curve[ratio] for ratio in ratios), max)))
+    # NaN compares with nothing, so that a maximum would pass it over: no score is an infinite loss.
+    losses = (math.inf if math.isnan(curve[ratio]) else curve[ratio] for ratio in ratios)
+    return dict(zip(ratios, accumulate(losses, max)))
 
 
-def ratios_by_loss(curves: Mapping[str, Curve], threshold: float, monotone: bool = False) -> dict[str, float]:
-    """PaddleSlim's choice of ratios for a loss that every single group may cost.
+def threshold_segments(curve: Curve, monotone: bool = True) -> list[Segment]:
+    """The ratio that one group gets for any loss threshold, as lines: this is the rule of `ratios_by_loss`.
+
+    Args:
+        curve: Loss by ratio.
+        monotone: See `ratios_by_loss`.
+
+    Returns:
+        Segments by rising threshold. Under the first one the group stays whole.
+
+    Example:
+        >>> [tuple(segment) for segment in threshold_segments({0.1: 0.0, 0.2: 0.04})]
+        [(0.0, 0.1, 0.04, 0.2), (0.04, 0.2, None, None)]
+    """
+    used = monotone_envelope(curve) if monotone else curve
+    points = sorted((float(ratio), float(loss)) for ratio, loss in used.items())
+    segments: list[Segment] = []
+    lowest_beyond = math.inf
+    for index in range(len(points) - 1, -1, -1):
+        ratio, loss = points[index]
+        # Where a higher ratio costs no more, no threshold stops here. A point without a score is never chosen.
+        if not (math.isfinite(loss) and loss < lowest_beyond):
+            continue
+        lowest_beyond = loss
+        next_ratio, next_loss = points[index + 1] if index + 1 < len(points) else (ratio, math.inf)
+        known = math.isfinite(next_loss)
+        segments.insert(0, Segment(loss, ratio, next_loss, next_ratio) if known else Segment(loss, ratio))
+    return segments
+
+
+def ratios_by_loss(curves: Mapping[str, Curve], threshold: float, monotone: bool = True) -> dict[str, float]:
+    """The ratio of each group for a loss that every single group may cost.
 
     Per group it is the highest measured ratio whose loss is at or under the threshold, moved towards the next
     measured ratio by linear interpolation.
@@ -36,43 +89,40 @@ def ratios_by_loss(curves: Mapping[str, Curve], threshold: float, monotone: bool
     Args:
         curves: Loss by ratio, per group.
         threshold: The loss that one group may cost.
-        monotone: Use the monotone envelope of each curve, so that one lucky point far out doesn't count.
+        monotone: The cautious rule: go by the monotone envelope of each curve, so that a lucky point beyond a high
+            loss does not count. False is PaddleSlim's rule, which goes by the points as they were measured.
 
     Returns:
         Ratio per group; a group whose losses are all above the threshold is left out.
 
+    Raises:
+        InputError: The threshold is not a number.
+
     Example:
-        >>> ratios_by_loss({"conv2d_0.w_0": {0.1: 0.0, 0.2: 0.04, 0.4: 0.06}}, 0.05)
-        {'conv2d_0.w_0': 0.30000000000000004}
+        >>> noisy = {"conv2d_0.w_0": {0.1: 0.0, 0.2: 0.1, 0.4: 0.05, 0.5: 0.3}}
+        >>> ratios_by_loss(noisy, 0.05)
+        {'conv2d_0.w_0': 0.15000000000000002}
+        >>> ratios_by_loss(noisy, 0.05, monotone=False)
+        {'conv2d_0.w_0': 0.4}
     """
     threshold = checked_number("The loss threshold", threshold)
     if math.isnan(threshold):
         raise InputError("The loss threshold must be a number, not NaN.")
     chosen = {}
     for name, curve in curves.items():
-        ratio = _crossing(monotone_envelope(curve) if monotone else curve, threshold)
-        if ratio is not None:
-            chosen[name] = ratio
+        reached = [segment for segment in threshold_segments(curve, monotone) if segment.loss <= threshold]
+        if reached:
+            chosen[name] = reached[-1].at(threshold)
     return chosen
 
 
-def _crossing(curve: Curve, threshold: float) -> float | None:
-    points = sorted((float(ratio), float(loss)) for ratio, loss in curve.items())
-    admitted = [index for index, (_, loss) in enumerate(points) if loss <= threshold]
-    if not admitted:
-        return None
-    ratio, loss = points[admitted[-1]]
-    if admitted[-1] == len(points) - 1:
-        return ratio
-    next_ratio, next_loss = points[admitted[-1] + 1]
-    if not math.isfinite(next_loss):
-        return ratio
-    return ratio + (threshold - loss) * (next_ratio - ratio) / (next_loss - loss)
+def predicted_curve(curve: Curve) -> dict[float, float]:
+    """The points between which `predicted_loss` is linear: the monotone envelope, which starts at 0 for 0."""
+    return monotone_envelope({**curve, 0.0: 0.0})
 
 
 def predicted_loss(curve: Curve, ratio: float) -> float:
-    """The loss to expect at any ratio: linear between the points of the monotone envelope, which starts at 0
-    for 0.
+    """The loss to expect at any ratio, by the monotone envelope.
 
     Beyond the highest measured ratio nothing is known, and the loss is infinite.
 
@@ -81,7 +131,7 @@ def predicted_loss(curve: Curve, ratio: float) -> float:
         0.05
     """
     below_ratio, below_loss = 0.0, 0.0
-    for above_ratio, above_loss in monotone_envelope({**curve, 0.0: 0.0}).items():
+    for above_ratio, above_loss in predicted_curve(curve).items():
         if ratio == above_ratio:
             return above_loss
         if ratio < above_ratio:
@@ -89,94 +139,3 @@ def predicted_loss(curve: Curve, ratio: float) -> float:
             return below_loss + step * (above_loss - below_loss)
         below_ratio, below_loss = above_ratio, above_loss
     return math.inf
-
-
-def ratios_for_budget(
-    curves: Mapping[str, Curve],
-    cost: Callable[[Mapping[str, float]], float],
-    target: float,
-    candidates: Mapping[str, Sequence[float]],
-) -> dict[str, float]:
-    """Ratios that remove a share of the cost at the least sum of predicted losses.
-
-    The search is a heuristic (see `BudgetSearch`) that gives the same answer every time.
-
-    Args:
-        curves: Measured loss by ratio, per group; see `predicted_loss`.
-        cost: Remaining cost of the network for ratios of all groups in ``candidates``; must not rise with a
-            ratio.
-        target: Share of the cost to remove, from 0 up to but not including 1.
-        candidates: Ratios that each group may take (0 is always allowed). Those beyond the highest measured
-            ratio, or with no finite loss, are not used.
-
-    Returns:
-        The chosen ratio of every group that is pruned at all.
-
-    Raises:
-        UnreachableError: Even the largest usable candidates remove less; the message says how much they do.
-    """
-    return _searched(curves, candidates, lambda ratios: AnyCost(ratios, cost), target)
-
-
-def ratios_by_flops(
-    curves: Mapping[str, Curve], costs: Costs, target: float, align: int | None = None
-) -> dict[str, float]:
-    """Ratios that remove this share of the FLOPs at the least sum of predicted losses.
-
-    Args:
-        curves: Measured loss by ratio, per group.
-        costs: What the model costs at any ratios; it has to know all groups of ``curves``.
-        target: Share of the FLOPs to remove, 0.5 for half of them.
-        align: Leave a multiple of so many channels in every group that is cut.
-
-    Raises:
-        UnreachableError: The measured ratios can't remove so much; the message says how much they do.
-    """
-    return _by_terms(curves, costs, [term.flops for term in costs.terms], target, align)
-
-
-def ratios_by_params(
-    curves: Mapping[str, Curve], costs: Costs, target: float, align: int | None = None
-) -> dict[str, float]:
-    """The same for a share of the parameters."""
-    return _by_terms(curves, costs, [term.params for term in costs.terms], target, align)
-
-
-def _by_terms(
-    curves: Mapping[str, Curve], costs: Costs, coefficients: Sequence[float], target: float, align: int | None
-) -> dict[str, float]:
-    candidates = {name: costs.group(name).candidates(align) for name in curves}
-    return _searched(curves, candidates, lambda ratios: TermCost(ratios, costs, coefficients), target)
-
-
-def _searched(
-    curves: Mapping[str, Curve],
-    candidates: Mapping[str, Sequence[float]],
-    table: Callable[[Mapping[str, Sequence[float]]], CostTable],
-    target: float,
-) -> dict[str, float]:
-    target = checked_number("The share to remove", target)
-    if not 0 <= target < 1:
-        raise InputError(f"The share to remove must be at least 0 and under 1, not {target}.")
-    options = {name: _options(name, curves.get(name, {}), allowed) for name, allowed in candidates.items()}
-    costs = table({name: [ratio for ratio, _ in pairs] for name, pairs in options.items()})
-    ratios = BudgetSearch(options, costs, target).best()
-    return {name: ratio for name, ratio in ratios.items() if ratio > 0}
-
-
-def _options(name: str, curve: Curve, candidates: Sequence[float]) -> list[tuple[float, float]]:
-    """The usable ratios of a group, rising, each with its predicted loss; the first is (0, 0)."""
-    if not curve:
-        raise InputError(
-            f"Nothing was measured for {name}, so its loss can't be predicted; leave it out or sweep it."
-        )
-    ratios = {
-        0.0,
-        *(ratio_key(checked_number(f"A candidate ratio of {name}", ratio)) for ratio in candidates),
-    }
-    outside = [ratio for ratio in ratios if not 0 <= ratio < 1]
-    if outside:
-        raise InputError(f"The candidate ratios of {name} must be at least 0 and under 1, not {outside[0]}.")
-    tidy = {ratio_key(ratio): loss for ratio, loss in curve.items()}
-    rated = [(ratio, predicted_loss(tidy, ratio)) for ratio in sorted(ratios)]
-    return [(ratio, loss) for ratio, loss in rated if math.isfinite(loss)]

@@ -10,7 +10,7 @@ from dysens.cli.naming import ModelName
 from dysens.cli.parsing import CommandParser, count, names, number, numbers, one_of, shape
 
 if TYPE_CHECKING:
-    from dysens.recipes.aims import Aim
+    from dysens.ratios import Target
 
 FAST = ("auto", "on", "off")
 DEFAULT_JOURNAL = Path("sens.jsonl")
@@ -128,13 +128,23 @@ def add_aim(parser: CommandParser) -> None:
     parser.add_argument("--flops", type=number, metavar="F", help="share of the FLOPs to remove")
     parser.add_argument("--params", type=number, metavar="P", help="share of parameters to remove")
     parser.add_argument("--align", type=count, metavar="N", help="leave a multiple of N channels")
+    add_rule(parser)
 
 
-def aim_of(options: Namespace) -> Aim:
-    """The aim that the options name."""
-    from dysens.recipes.aims import Aim
+def add_rule(parser: CommandParser) -> None:
+    """By which rule a loss chooses."""
+    parser.add_argument(
+        "--paddleslim-rule", action="store_true", help="with --loss: count lucky points, as PaddleSlim does"
+    )
 
-    return Aim(options.loss, options.flops, options.params, options.align)
+
+def target_of(options: Namespace) -> Target:
+    """The target that the options name."""
+    from dysens.ratios import Target
+
+    return Target(
+        options.loss, options.flops, options.params, options.align, monotone=not options.paddleslim_rule
+    )
 
 
 def model_name(options: Namespace) -> ModelName:

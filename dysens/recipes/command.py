@@ -10,7 +10,7 @@ from pathlib import Path
 from dysens.criteria import CRITERIA
 from dysens.errors import DysensError
 from dysens.logs import shown_log
-from dysens.recipes.aims import Aim
+from dysens.ratios import Target
 from dysens.recipes.recipe import STEPS, Recipe, RecipeOptions
 from dysens.recipes.steps import Sweeping, listing
 
@@ -89,12 +89,15 @@ def add_pruning(
         "--fast", choices=("auto", "on", "off"), default="auto", help="serve the forward from a compiled copy"
     )
 
-    aim = parser.add_argument_group("ratios (not needed after a search: it finds ratios itself)")
-    aim.add_argument("--loss", type=float, help="relative loss that every single group may cost")
-    aim.add_argument("--flops", type=float, help="share of the FLOPs to remove")
-    aim.add_argument("--params", type=float, help="share of the parameters to remove")
-    aim.add_argument("--align", type=int, help="leave a multiple of so many channels")
-    aim.add_argument("--ratios_file", type=Path, help=f"YAML or JSON; default: {RATIOS_FILE} in {folder}")
+    target = parser.add_argument_group("ratios (not needed after a search: it finds ratios itself)")
+    target.add_argument("--loss", type=float, help="relative loss that every single group may cost")
+    target.add_argument("--flops", type=float, help="share of the FLOPs to remove")
+    target.add_argument("--params", type=float, help="share of the parameters to remove")
+    target.add_argument("--align", type=int, help="leave a multiple of so many channels")
+    target.add_argument(
+        "--paddleslim_rule", action="store_true", help="with --loss: count lucky points, as PaddleSlim does"
+    )
+    target.add_argument("--ratios_file", type=Path, help=f"YAML or JSON; default: {RATIOS_FILE} in {folder}")
 
 
 def _numbers(text: str) -> list[float]:
@@ -123,7 +126,7 @@ def options_of(args: argparse.Namespace, folder: Path) -> RecipeOptions:
         ),
         ratios_file=args.ratios_file or folder / RATIOS_FILE,
         save=args.save or folder / SAVE,
-        aim=Aim(args.loss, args.flops, args.params, args.align),
+        target=Target(args.loss, args.flops, args.params, args.align, not args.paddleslim_rule),
         criterion=args.criterion,
         skip=tuple(args.skip_vars),
     )

@@ -17,7 +17,7 @@ from dysens.adapters.exporting import Exported
 from dysens.cost import cost_of
 from dysens.inputs import view_of
 from dysens.latency import Inputs, Predictor, median_seconds
-from dysens.recipes.aims import Aim
+from dysens.ratios import Target
 from dysens.recipes.command import RATIOS_FILE, SAVE, SEN_FILE, run_tool
 from dysens.recipes.recipe import Recipe, RecipeOptions, Task
 from dysens.recipes.steps import Say, Sweeping
@@ -132,7 +132,7 @@ class Demo(ABC):
             sweeping=Sweeping(folder / SEN_FILE, setting.grid, target_loss=setting.target_loss),
             ratios_file=folder / RATIOS_FILE,
             save=folder / SAVE,
-            aim=Aim(flops=setting.flops),
+            target=Target(flops=setting.flops),
             criterion=setting.criterion,
         )
 

@@ -11,14 +11,11 @@ import paddle
 from dysens.adapters.det import (
     DetConfig,
     DetTask,
-    SlimConfig,
     load_config,
-    read_slim_config,
     resumed_trainer,
-    write_slim_config,
 )
 from dysens.criteria import criterion_name
-from dysens.errors import InputError
+from dysens.ratios import write_ratio_file
 from dysens.recipes.recipe import Recipe, RecipeOptions
 from dysens.recipes.steps import Say
 from dysens.sweep.evaluators import Evaluator
@@ -46,7 +43,7 @@ def model_and_evaluator(path: str, overrides: Sequence[str]) -> tuple[paddle.nn.
 
 
 class DetRecipe(Recipe):
-    """The four steps for one PaddleDetection config; ratios are written and read as a slim config.
+    """The four steps for one PaddleDetection config; ratios are written as a slim config.
 
     Args:
         path: The config's file.
@@ -87,7 +84,7 @@ class DetRecipe(Recipe):
     def write_ratios(self, ratios: Mapping[str, float]) -> None:
         """As a slim config, with which PaddleDetection's ``tools/train.py`` prunes too."""
         criterion = criterion_name(self._options.criterion)
-        write_slim_config(self._options.ratios_file, SlimConfig(criterion, ratios, self._pretrain_weights()))
+        write_ratio_file(self._options.ratios_file, ratios, "slim", criterion, self._pretrain_weights())
 
     def _pretrain_weights(self) -> str | None:
         """Weights that ``tools/train.py`` starts from: in train mode it wants some, as a file that ppdet can read."""
@@ -99,17 +96,6 @@ class DetRecipe(Recipe):
         converted = self._options.ratios_file.with_name("whole.pdparams")
         paddle.save(self.network.state_dict(), str(converted))
         return str(converted)
-
-    def read_ratios(self) -> Mapping[str, float]:
-        """From a slim config, ours or PaddleDetection's."""
-        slim = read_slim_config(self._options.ratios_file)
-        criterion = criterion_name(self._options.criterion)
-        if slim.criterion != criterion:
-            raise InputError(
-                f"{self._options.ratios_file} has ratios for the criterion {slim.criterion}, but filters are to be ranked "
-                f"by {criterion}: give --criterion {slim.criterion}."
-            )
-        return slim.ratios
 
     @property
     def resumes(self) -> bool:

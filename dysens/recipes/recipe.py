@@ -12,15 +12,14 @@ from typing import Any, Protocol
 import paddle
 
 from dysens.cost import cost_of
-from dysens.criteria import Criterion
+from dysens.criteria import Criterion, criterion_name
 from dysens.errors import InputError
 from dysens.inputs import view_of
 from dysens.pruning.checkpoint import has_plan, is_cut_as_saved, save_pruned, stages_of
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.variance import Variance
+from dysens.ratios import Target, read_ratio_file, write_ratio_file
 from dysens.recipes import steps
-from dysens.recipes.aims import Aim, check_aim
-from dysens.recipes.ratio_files import read_ratios, write_ratios
 from dysens.recipes.steps import Say, Sweeping
 from dysens.results.sensitivities import Sensitivities
 from dysens.sensitivity import DygraphSensitivity
@@ -64,7 +63,7 @@ class RecipeOptions:
         sweeping: Of the step "sweep".
         ratios_file: Written by "ratios", read by "prune".
         save: Where "prune" puts the pruned checkpoint (without an ending), and "train" finds it.
-        aim: Of the step "ratios".
+        target: Of the step "ratios".
         criterion: Which filters go first.
         skip: Parameters that must stay whole.
     """
@@ -72,7 +71,7 @@ class RecipeOptions:
     sweeping: Sweeping
     ratios_file: Path
     save: Path
-    aim: Aim = field(default_factory=Aim)
+    target: Target = field(default_factory=Target)
     criterion: Criterion = "fpgm"
     skip: tuple[str, ...] = ()
 
@@ -151,11 +150,13 @@ class Recipe(ABC):
 
     def write_ratios(self, ratios: Mapping[str, float]) -> None:
         """Puts ratios into ``ratios_file``, in the form that the framework's users know."""
-        write_ratios(self._options.ratios_file, ratios)
+        write_ratio_file(self._options.ratios_file, ratios)
 
     def read_ratios(self) -> Mapping[str, float]:
-        """Reads what `write_ratios` wrote, or what somebody wrote by hand."""
-        return read_ratios(self._options.ratios_file)
+        """Reads a ratio file of any kind; one that names a criterion has to name that of the options."""
+        file = read_ratio_file(self._options.ratios_file)
+        file.check_criterion(criterion_name(self._options.criterion))
+        return file.ratios
 
     @cached_property
     def ds(self) -> DygraphSensitivity:
@@ -189,7 +190,7 @@ class Recipe(ABC):
         if "sweep" in wanted:
             steps.check_sweeping(self._options.sweeping)
         if "ratios" in wanted:
-            check_aim(self._options.aim, self._options.sweeping.target_loss is not None)
+            self._options.target.check(self._options.sweeping.target_loss is not None)
         for name in STEPS:
             if name in wanted:
                 actions[name]()
@@ -213,7 +214,7 @@ class Recipe(ABC):
         if not file.is_file():
             raise InputError(f'there are no sensitivities in "{file}": run the step sweep first.')
         sens = Sensitivities.load(file)
-        ratios = steps.choose(self.ds, sens, self._options.aim, self._options.sweeping)
+        ratios = steps.choose(self.ds, sens, self._options.target, self._options.sweeping)
         self._options.ratios_file.parent.mkdir(parents=True, exist_ok=True)
         self.write_ratios(ratios)
         self._say(f"ratios of {len(ratios)} groups are in {self._options.ratios_file}")

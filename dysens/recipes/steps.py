@@ -11,7 +11,7 @@ import paddle
 from dysens.cost import cost_of
 from dysens.errors import InputError
 from dysens.inputs import View
-from dysens.recipes.aims import Aim, by_path, check_aim, ratios_without_model
+from dysens.ratios import Target, by_path
 from dysens.results.points import Point
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.slim_files import continue_slim_file, is_slim_file
@@ -160,29 +160,31 @@ def check_sweeping(options: Sweeping) -> None:
         )
 
 
-def choose(ds: DygraphSensitivity, sens: Sensitivities, aim: Aim, options: Sweeping) -> dict[str, float]:
+def choose(
+    ds: DygraphSensitivity, sens: Sensitivities, target: Target, options: Sweeping
+) -> dict[str, float]:
     """Ratios by layer path.
 
     After a search, FLOPs or parameters are saved within the ratios that it found, and all of these are taken if no
-    such aim is given.
+    such target is given.
 
     Args:
         ds: Knows the groups.
         sens: From ``options.result_file``.
-        aim: How much is to be pruned.
+        target: How much is to be pruned.
         options: What was measured.
 
     Raises:
-        InputError: The aim says nothing, or too much; or no group may lose anything.
+        InputError: The target says nothing, or too much; or no group may lose anything.
         UnreachableError: The sensitivities do not reach that far.
     """
-    check_aim(aim, options.target_loss is not None)
-    target = aim.flops if aim.flops is not None else aim.params
-    if target is not None:
-        budget = ds.ratios_by_flops if aim.flops is not None else ds.ratios_by_params
-        ratios, paths = budget(sens, target, aim.align), {group.name: group.path for group in ds.groups}
-    elif aim.loss is not None:
-        return ratios_without_model(sens, aim)
+    target.check(options.target_loss is not None)
+    share = target.flops if target.flops is not None else target.params
+    if share is not None:
+        budget = ds.ratios_by_flops if target.flops is not None else ds.ratios_by_params
+        ratios, paths = budget(sens, share, target.align), {group.name: group.path for group in ds.groups}
+    elif target.loss is not None:
+        return sens.ratios_for(target)
     else:
         # A search leaves one point per group: its answer.
         ratios, paths = {name: max(curve) for name, curve in sens.items()}, sens.paths

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_json, add_sensitivities
+from dysens.cli.options import add_json, add_rule, add_sensitivities
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser, number, one_of
 from dysens.errors import InputError
@@ -34,13 +34,15 @@ def _add_options(parser: CommandParser) -> None:
         help="curves (default), heatmap, or flops: removed against loss",
     )
     parser.add_argument("--loss", type=number, metavar="L", help="mark this loss in the curves")
+    add_rule(parser)
     add_json(parser)
 
 
 def _run(options: Namespace, out: Output) -> None:
     from dysens.results.sensitivities import Sensitivities
 
-    figure = _figure(Sensitivities.load(options.sensitivities), options.kind, options.loss)
+    sens = Sensitivities.load(options.sensitivities)
+    figure = _figure(sens, options.kind, options.loss, not options.paddleslim_rule)
     place = options.output or options.sensitivities.with_suffix(f".{options.kind}.png")
     save_figure(figure, place)
     out.result(str(place), {"file": str(place)})
@@ -55,14 +57,14 @@ def save_figure(figure: Figure, place: Path) -> None:
     figure.savefig(place)
 
 
-def _figure(sens: Sensitivities, kind: str, loss: float | None) -> Figure:
+def _figure(sens: Sensitivities, kind: str, loss: float | None, monotone: bool) -> Figure:
     from dysens.report import plots
     from dysens.report.plot_data import predicted_budget_points
 
     if loss is not None and kind != "curves":
         raise InputError("--loss goes with --kind curves.")
     if kind == "curves":
-        return plots.sensitivity_curves(sens, loss)
+        return plots.sensitivity_curves(sens, loss, monotone=monotone)
     if kind == "heatmap":
         return plots.heat_map(sens)
     return plots.flops_against_loss(predicted_budget_points(sens, BUDGETS))

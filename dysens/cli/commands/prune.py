@@ -13,8 +13,8 @@ from dysens.cli.options import (
     add_choice_of_filters,
     add_json,
     add_model,
-    aim_of,
     model_name,
+    target_of,
 )
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import paddle
 
     from dysens.pruning.outcome import PruneOutcome
+    from dysens.ratios import RatioFile
     from dysens.results.sensitivities import Sensitivities
+    from dysens.sensitivity import DygraphSensitivity
 
 log = logging.getLogger("dysens.cli")
 
@@ -31,7 +33,7 @@ log = logging.getLogger("dysens.cli")
 def _add_options(parser: CommandParser) -> None:
     add_model(parser)
     parser.add_argument(
-        "chosen_by", metavar="FILE", type=Path, help="ratios (.yml, .json), or sensitivities and an aim:"
+        "chosen_by", metavar="FILE", type=Path, help="ratio file, or sensitivities and a target:"
     )
     add_aim(parser)
     parser.add_argument(
@@ -49,13 +51,12 @@ def _add_options(parser: CommandParser) -> None:
 
 def _run(options: Namespace, out: Output) -> None:
     given = _given(options)  # what cannot be read is said before Paddle is loaded
-    options.criterion = _criterion(options)
+    options.criterion = _criterion(options, given)
 
     from dysens.cli.analysis import sensitivity_of
     from dysens.cli.subject import subject_of
     from dysens.cli.tables import outcome_text
     from dysens.pruning.checkpoint import save_pruned
-    from dysens.recipes.steps import Sweeping, choose
 
     subject = subject_of(model_name(options))
     if not subject.trained:
@@ -64,8 +65,7 @@ def _run(options: Namespace, out: Output) -> None:
         )
     _check_weights(subject.model, options.chosen_by)
     ds = sensitivity_of(subject, options, out)
-    swept = Sweeping(options.chosen_by)
-    ratios = given if isinstance(given, dict) else choose(ds, given, aim_of(options), swept)
+    ratios = _ratios(ds, given, options)
     difference = ds.verify(ratios)
     outcome = ds.prune_vars(ratios)
     save_pruned(subject.network, options.output)
@@ -77,6 +77,15 @@ def _run(options: Namespace, out: Output) -> None:
     out.result(outcome_text(outcome, out.width), _data(outcome, difference, options.output))
     out.say(f"masked and cut model agree within {difference:.1e} of the largest output")
     out.say(f"saved as {options.output}.pdparams with {options.output}.plan.json (load_pruned reads both)")
+
+
+def _ratios(ds: DygraphSensitivity, given: RatioFile | Sensitivities, options: Namespace) -> dict[str, float]:
+    from dysens.ratios import RatioFile
+    from dysens.recipes.steps import Sweeping, choose
+
+    if isinstance(given, RatioFile):
+        return given.ratios
+    return choose(ds, given, target_of(options), Sweeping(options.chosen_by))
 
 
 def _data(outcome: PruneOutcome, difference: float, place: Path) -> dict[str, Any]:
@@ -95,11 +104,16 @@ def _data(outcome: PruneOutcome, difference: float, place: Path) -> dict[str, An
     }
 
 
-def _criterion(options: Namespace) -> str:
-    """What losses were measured with is what has to be cut; a file of ratios does not know it."""
+def _criterion(options: Namespace, given: RatioFile | Sensitivities) -> str:
+    """What losses were measured with is what has to be cut; of ratio files, only a slim config knows it."""
     from dysens.cli.journals import header_in
     from dysens.criteria import CRITERIA
+    from dysens.ratios import RatioFile
 
+    if isinstance(given, RatioFile):
+        criterion = str(options.criterion or given.criterion or "fpgm")
+        given.check_criterion(criterion)
+        return criterion
     header = header_in(options.chosen_by)
     swept = header.criterion if header is not None else None
     chosen = str(options.criterion or (swept if swept in CRITERIA else "fpgm"))
@@ -123,17 +137,16 @@ def _check_weights(model: paddle.nn.Layer, journal: Path) -> None:
         log.warning("%s was swept with other weights than these; its losses may not hold.", journal)
 
 
-def _given(options: Namespace) -> dict[str, float] | Sensitivities:
-    """What the file holds: ratios, or, if there is an aim, sensitivities to choose them from."""
+def _given(options: Namespace) -> RatioFile | Sensitivities:
+    """What the file holds: ratios, or, if there is a target, sensitivities to choose them from."""
     from dysens.cli.journals import holds_sensitivities
-    from dysens.recipes.aims import Aim, check_aim
-    from dysens.recipes.ratio_files import read_ratios
+    from dysens.ratios import Target, read_ratio_file
     from dysens.results.sensitivities import Sensitivities
 
-    aim = aim_of(options)
-    if aim == Aim() and not holds_sensitivities(options.chosen_by):
-        return read_ratios(options.chosen_by)
-    check_aim(aim)
+    target = target_of(options)
+    if target == Target() and not holds_sensitivities(options.chosen_by):
+        return read_ratio_file(options.chosen_by)
+    target.check()
     return Sensitivities.load(options.chosen_by)
 
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_aim, add_json, add_sensitivities, aim_of
+from dysens.cli.options import add_aim, add_json, add_sensitivities, target_of
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser
 
@@ -21,20 +21,19 @@ def _add_options(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace, out: Output) -> None:
-    from dysens.recipes.aims import ratios_without_model
-    from dysens.recipes.ratio_files import ratios_text, write_ratios
+    from dysens.ratios import ratio_file_text, write_ratio_file
     from dysens.results.sensitivities import Sensitivities
 
     sens = Sensitivities.load(options.sensitivities)
-    ratios = ratios_without_model(sens, aim_of(options))
+    ratios = sens.ratios_for(target_of(options))
     if sens.costs is not None:
         flops = 1 - sens.costs.flops(ratios) / sens.costs.whole_flops
         params = 1 - sens.costs.params(ratios) / sens.costs.whole_params
         out.say(f"predicted: {flops:.1%} of the FLOPs and {params:.1%} of the parameters go")
     if options.output is None:
-        out.result(ratios_text(ratios).rstrip(), ratios)
+        out.result(ratio_file_text(ratios).rstrip(), ratios)
         return
-    write_ratios(options.output, ratios)
+    write_ratio_file(options.output, ratios)
     out.say(f"ratios of {len(ratios)} of {len(sens)} groups are in {options.output}")
 
 

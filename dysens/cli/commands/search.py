@@ -26,8 +26,7 @@ def _add_options(parser: CommandParser) -> None:
 def _run(options: Namespace, out: Output) -> None:
     from dysens.cli.analysis import measurement
     from dysens.cli.tables import found_text
-    from dysens.recipes.aims import by_path
-    from dysens.recipes.ratio_files import write_ratios
+    from dysens.ratios import by_path, write_ratio_file
 
     given = measurement(options, out)
     found = given.ds.search(given.scoring, options.target_loss, **given.arguments)
@@ -40,7 +39,7 @@ def _run(options: Namespace, out: Output) -> None:
     }
     out.result(found_text(found, out.width), data)
     if options.save_ratios is not None:
-        write_ratios(
+        write_ratio_file(
             options.save_ratios, by_path(found.ratios, {group.name: group.path for group in found.groups})
         )
         out.say(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from dysens.cli.command import Command
-from dysens.cli.options import add_json, add_sensitivities
+from dysens.cli.options import add_json, add_rule, add_sensitivities
 from dysens.cli.output import Output
 from dysens.cli.parsing import CommandParser, number, one_of
 
@@ -17,6 +17,7 @@ def _add_options(parser: CommandParser) -> None:
     parser.add_argument(
         "--loss", type=number, metavar="L", help="add the ratio that this loss allows each group"
     )
+    add_rule(parser)
     parser.add_argument(
         "--sort",
         type=one_of(ORDERS),
@@ -33,8 +34,10 @@ def _run(options: Namespace, out: Output) -> None:
     from dysens.results.sensitivities import Sensitivities
 
     sens = Sensitivities.load(options.sensitivities)
-    text = table_of(sens, out.width, options.loss, by_loss=options.sort == "loss")
-    out.result(f"{described(options.sensitivities, sens)}\n\n{text}", summary_of(sens, options.loss))
+    monotone = not options.paddleslim_rule
+    text = table_of(sens, out.width, options.loss, options.sort == "loss", monotone)
+    summary = summary_of(sens, options.loss, monotone)
+    out.result(f"{described(options.sensitivities, sens)}\n\n{text}", summary)
 
 
 COMMAND = Command(

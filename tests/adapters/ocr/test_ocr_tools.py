@@ -215,13 +215,13 @@ def test_search_leaves_ratios_and_a_budget_within_them(session, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--steps", "ratios"], "say how much to prune by one of --loss"),
+        (["--steps", "ratios"], "Say how much to prune by one of --loss"),
         (["--steps", "ratios", "--loss", "0.1", "--flops", "0.3"], "not by --loss and --flops at once"),
         (["--steps", "ratios", "--loss", "0.1", "--target_loss", "0.1"], "leave one out"),
         (["--steps", "ratios", "--loss", "0.1", "--align", "8"], "--align goes with --flops or --params"),
         (["--steps", "ratios", "--flops", "0.3"], "sensitivities.jsonl.*run the step sweep first"),
         (["--steps", "ratios", "--target_loss", "0.3"], "search-0.3.json.*run the step sweep first"),
-        (["--steps", "prune"], r"ratios.yml\" cannot be read"),
+        (["--steps", "prune"], r"ratios.yml cannot be read"),
         (["--steps", "train"], r"no pruned checkpoint .*run the step prune first"),
         (["--steps", "sweep", "--workers", "2", "--target_loss", "0.1"], "runs in one process"),
     ],

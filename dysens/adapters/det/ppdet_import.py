@@ -16,7 +16,7 @@ from dysens.adapters.det.paddle3_compat import mend_ppdet
 from dysens.adapters.installing import install_command
 from dysens.errors import MissingExtraError
 
-logger = logging.getLogger("dysens.adapters.det")
+logger = logging.getLogger(__name__)
 
 
 def import_ppdet(module: str) -> ModuleType:

@@ -27,8 +27,6 @@ CODE_WHEEL = "unstructured_paddleocr"
 TOOLS = "tools"
 OWN_PACKAGES = ("ppocr", TOOLS)  # the top-level names of PaddleOCR's tree
 
-logger = logging.getLogger("dysens.adapters.ocr")
-
 
 @dataclass(frozen=True)
 class Ppocr:

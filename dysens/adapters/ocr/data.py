@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -11,9 +12,11 @@ import numpy as np
 import paddle
 
 from dysens.adapters.ocr.config import section
-from dysens.adapters.ocr.ppocr import load_ppocr, logger
+from dysens.adapters.ocr.ppocr import load_ppocr
 from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 SEED = 1024  # the one that PaddleOCR's train.py falls back to
 

@@ -5,18 +5,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dysens.criteria import GroupCriterion
     from dysens.errors import DysensError
     from dysens.pruning.checkpoint import load_pruned, save_pruned
     from dysens.pruning.variance import Variance
     from dysens.results.sensitivities import Sensitivities
     from dysens.results.slim_functions import get_ratios_by_loss, load_sensitivities, merge_sensitive
     from dysens.sensitivity import DygraphSensitivity
+    from dysens.sweep.evaluators import Evaluator
+    from dysens.sweep.metric_evaluators import MetricEvaluator
+    from dysens.sweep.options import RunOptions
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DygraphSensitivity",
     "DysensError",
+    "Evaluator",
+    "GroupCriterion",
+    "MetricEvaluator",
+    "RunOptions",
     "Sensitivities",
     "Variance",
     "get_ratios_by_loss",
@@ -30,6 +38,10 @@ __all__ = [
 _HOMES = {
     "DygraphSensitivity": "dysens.sensitivity",
     "DysensError": "dysens.errors",
+    "Evaluator": "dysens.sweep.evaluators",
+    "GroupCriterion": "dysens.criteria",
+    "MetricEvaluator": "dysens.sweep.metric_evaluators",
+    "RunOptions": "dysens.sweep.options",
     "Sensitivities": "dysens.results.sensitivities",
     "Variance": "dysens.pruning.variance",
     "get_ratios_by_loss": "dysens.results.slim_functions",

@@ -6,7 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from dysens.criteria import CRITERIA, criterion_name, fpgm, l1, l2, random, scores_by
+from dysens.criteria import (
+    CRITERIA,
+    GroupCriterion,
+    check_criterion,
+    compensates,
+    criterion_name,
+    fpgm,
+    l1,
+    l2,
+    random,
+    scores_by,
+)
 from dysens.errors import InputError
 
 weights = arrays.arrays(
@@ -96,5 +107,21 @@ def test_a_function_that_does_not_score_filters_is_told_so(wrong, said):
 
 
 def test_anything_else_is_no_criterion():
-    with pytest.raises(InputError, match="or a function, not 3"):
+    with pytest.raises(InputError, match=r"a function or a dysens\.GroupCriterion, not 3"):
         scores_by(3)
+
+
+class Alike(GroupCriterion):
+    def score(self, group, tensors):
+        return np.zeros(group.size)
+
+
+def test_a_group_criterion_is_called_by_its_class():
+    """Not by its place in memory, which is another one in the next process."""
+    check_criterion(Alike())
+    assert criterion_name(Alike()) == "Alike"
+    assert not compensates(Alike())
+    with pytest.raises(InputError, match="criterion is the class Alike; give an object of it"):
+        check_criterion(Alike)
+    with pytest.raises(TypeError, match="score"):
+        GroupCriterion()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from document_commands import commands
 
-import dysens  # noqa: F401  before any block imports paddle
+from dysens import Sensitivities  # before any block imports paddle
 from dysens.cli.commands import COMMANDS
 
 HOME = Path(__file__).parents[1]
@@ -37,6 +37,20 @@ def test_code_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.Mon
     for line, code in blocks_of(document):
         # Empty lines before the code make a traceback point at the line of the document.
         exec(compile("\n" * line + code, str(document), "exec"), names)
+
+
+def test_the_readmes_example_runs_again_where_it_ran_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trains the same weights, so that its journal is continued: nothing is measured twice."""
+    monkeypatch.chdir(tmp_path)
+    (line, code), *_ = blocks_of(HOME / "README.md")
+    journals = []
+    for _ in range(2):
+        exec(compile("\n" * line + code, "README.md", "exec"), {"__name__": "__main__"})
+        journals.append(Sensitivities.load("sens.jsonl").points)
+    assert journals[0]
+    assert journals[0] == journals[1]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)

@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).parents[1] / "dysens"
 # A room imports only from rooms before it. What is not listed (errors, live, inputs ...) is the ground that all stand on.
 ROOMS = (
     "cost",
-    "criteria",
     "groups",
+    "criteria",
     "pruning",
     "engines",
     "ratios",

@@ -25,7 +25,7 @@ from dysens.inputs import View
 from dysens.live import preserved
 from dysens.pruning.proof import said, trial, trial_removals
 
-log = logging.getLogger("dysens.engines.native")
+logger = logging.getLogger(__name__)
 
 
 def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
@@ -50,7 +50,7 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
     found = _analyse_at(model, small or views)
     failure = disproved(model, views, found.groups, found.roles)
     if failure is not None and small is not None:
-        log.info("at the given input size %s; probing again at that size", failure)
+        logger.info("at the given input size %s; probing again at that size", failure)
         found = _analyse_at(model, views)
         failure = disproved(model, views, found.groups, found.roles)
     return found if failure is None else keep_provable(model, views, found)

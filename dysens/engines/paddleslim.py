@@ -16,7 +16,7 @@ import paddle
 
 from dysens.criteria import Criterion
 from dysens.engines.analysis import Analysis
-from dysens.engines.proving import disproved, keep_provable
+from dysens.engines.proving import proven
 from dysens.errors import InputError, MissingExtraError, in_a_sentence
 from dysens.groups.candidates import FREE, members_of
 from dysens.groups.group import ChannelGroup
@@ -50,9 +50,8 @@ def analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
         for path in filters_by_path(model)
         if path not in cut
     }
-    found = Analysis(groups, reasons, roles, partial(_SlimChoice, model, views))
     # PaddleSlim does not check what it finds; here, too, only what is proven is offered.
-    return found if disproved(model, views, groups, roles) is None else keep_provable(model, views, found)
+    return proven(model, views, Analysis(groups, reasons, roles, partial(_SlimChoice, model, views)))
 
 
 def _pruner(model: paddle.nn.Layer, views: Sequence[View], name: str) -> Any:

@@ -34,6 +34,12 @@ def disproved(
     return None
 
 
+def proven(model: paddle.nn.Layer, views: Sequence[View], found: Analysis) -> Analysis:
+    """What was found, without the groups that do not stand the proof."""
+    failure = disproved(model, views, found.groups, found.roles)
+    return found if failure is None else keep_provable(model, views, found)
+
+
 def keep_provable(model: paddle.nn.Layer, views: Sequence[View], found: Analysis) -> Analysis:
     """The slow way, when something fails on the real weights: group by group, then all that passed together."""
     kept: list[ChannelGroup] = []

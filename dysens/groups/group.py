@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dysens.errors import InputError
 from dysens.groups.layout import Layout
 from dysens.groups.roles import Port, Slice
 
@@ -152,6 +153,18 @@ class ChannelGroup:
         return (
             f"<ChannelGroup {self.name} ({self.path}), {self.channels} channels, {len(self.members)} members>"
         )
+
+
+def checked_ratio(ratio: object, name: str = "") -> float:
+    """One ratio, at least 0 and under 1."""
+    of = f" of {name}" if name else ""
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float, np.integer, np.floating)):
+        raise InputError(f"ratio{of} must be a number, not {ratio!r}.")
+    if not 0 <= ratio < 1:
+        raise InputError(
+            f"ratio{of} is {ratio:g}; it must be at least 0 and under 1 (the share of channels to remove)."
+        )
+    return float(ratio)
 
 
 def _count(size: int, ratio: float) -> int:

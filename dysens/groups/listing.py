@@ -10,7 +10,7 @@ import pandas as pd
 
 from dysens.display import table_html
 from dysens.errors import InputError, nearest
-from dysens.groups.group import ChannelGroup
+from dysens.groups.group import ChannelGroup, checked_ratio
 
 _NOTHING = "nothing: every 4-D weight is in a group"
 # What varies between reasons of the same form: names in quotes, and numbers in messages of Paddle.
@@ -89,6 +89,74 @@ def matching(patterns: str | Iterable[str] | None, known: Mapping[str, str], wha
             raise InputError(f'"{pattern}" in {what} names no parameter of this model{hint}')
         found |= hits
     return found
+
+
+class GroupNames:
+    """The groups of a model by what people call them: any weight that makes a group's channels stands for it.
+
+    Args:
+        groups: The groups.
+        known: Parameter name to path, for every 4-D weight.
+        unprunable: Parameter name to the reason why it is in no group.
+    """
+
+    def __init__(
+        self, groups: Sequence[ChannelGroup], known: Mapping[str, str], unprunable: Mapping[str, str]
+    ) -> None:
+        self._groups = groups
+        self._known = known
+        self._unprunable = unprunable
+        self._names = {piece.tensor: group.name for group in groups for _, piece in group.scored}
+        self._names.update({name: self._names[path] for name, path in known.items() if path in self._names})
+
+    def selected(
+        self, target_vars: str | Iterable[str] | None, skip_vars: str | Iterable[str] | None
+    ) -> list[ChannelGroup]:
+        """The groups that are to be swept.
+
+        Args:
+            target_vars: Names, paths or patterns of those wanted; None for all.
+            skip_vars: Of those to leave out.
+
+        Raises:
+            InputError: A name fits nothing, or no group is left.
+        """
+        skipped = groups_with(self._groups, matching(skip_vars, self._known, "skip_vars"))
+        targets = self._groups
+        if target_vars is not None:
+            targets = groups_with(self._groups, matching(target_vars, self._known, "target_vars"))
+        chosen = [group for group in targets if group not in skipped]
+        if not chosen:
+            raise InputError(
+                "target_vars and skip_vars leave no group to sweep; ds.groups lists what there is."
+            )
+        return chosen
+
+    def ratios(self, ratios: Mapping[str, float]) -> dict[str, float]:
+        """Ratios by group name.
+
+        Args:
+            ratios: By parameter name or layer path.
+
+        Raises:
+            InputError: A name is of no group, a ratio is none, or two for one group differ.
+        """
+        chosen: dict[str, float] = {}
+        for name, ratio in ratios.items():
+            if name not in self._names:
+                raise InputError(self._why_not(name))
+            group, value = self._names[name], checked_ratio(ratio, name)
+            if chosen.setdefault(group, value) != value:
+                raise InputError(f'"{name}" is cut together with "{group}", but their ratios differ.')
+        return chosen
+
+    def _why_not(self, name: str) -> str:
+        by_path = {path: parameter for parameter, path in self._known.items()}
+        reason = self._unprunable.get(by_path.get(name, name))
+        if reason is not None:
+            return f'"{name}" cannot be pruned: {reason}.'
+        hint = nearest(str(name), self._names) or "; ds.groups lists them."
+        return f'"{name}" names no group of this model{hint}'
 
 
 def _fits(pattern: object, name: str) -> bool:

@@ -34,6 +34,16 @@ class PruneOutcome:
     widths: tuple[tuple[str, str, int, int], ...]
     counted_by_us: tuple[str, ...] = ()
 
+    @property
+    def flops_removed(self) -> float:
+        """The share of the FLOPs that is gone."""
+        return 1 - self.flops_after / self.flops_before
+
+    @property
+    def params_removed(self) -> float:
+        """The share of the parameters that is gone."""
+        return 1 - self.params_after / self.params_before
+
     def to_frame(self) -> pd.DataFrame:
         """One row a group that was cut."""
         return pd.DataFrame(self.widths, columns=["param", "path", "channels before", "channels after"])

@@ -10,7 +10,7 @@ import numpy as np
 from paddle import nn
 
 from dysens.errors import InputError
-from dysens.groups.group import Removal
+from dysens.groups.group import ChannelGroup, Removal
 from dysens.groups.roles import Intake, Port, Role, Slice
 from dysens.pruning.blocks import block_attributes
 from dysens.pruning.filters import filters_of
@@ -176,25 +176,54 @@ def translated(removal: Removal, history: Iterable[PrunePlan], roles: Mapping[st
         history: What was cut since.
         roles: The layers as they are now.
     """
+    result = Removal()
+    for port, (current, remaining) in _ports_now(removal, history, roles).items():
+        place = np.full(port.size, -1)
+        place[remaining] = np.arange(len(remaining))
+        result[current] = np.sort(place[removal[port]])
+        if port in removal.orders:
+            order = place[removal.orders[port]]
+            result.orders[current] = order[order >= 0]
+    return result
+
+
+def group_now(group: ChannelGroup, history: Iterable[PrunePlan], roles: Mapping[str, Role]) -> ChannelGroup:
+    """A group of the whole model with the widths that its layers have in the cut one; its units stay as they are.
+
+    Other groups may have shared a layer with it (the reader of a concatenation), which is narrower now.
+
+    Args:
+        group: The group; none of its own units may be gone already.
+        history: What was cut since it was found.
+        roles: The layers as they are now.
+    """
+    ports = _ports_now(group.units, history, roles)
+    pieces = {(piece.tensor, piece.axis): piece for port, _ in ports.values() for piece in port.slices}
+    return replace(
+        group,
+        units={current: group.units[port][remaining] for port, (current, remaining) in ports.items()},
+        scored=tuple((ports[port][0], pieces[piece.tensor, piece.axis]) for port, piece in group.scored),
+    )
+
+
+def _ports_now(
+    ports: Iterable[Port], history: Iterable[PrunePlan], roles: Mapping[str, Role]
+) -> dict[Port, tuple[Port, np.ndarray]]:
+    """For ports of the whole model, what they are in the cut one, and which of their channels are left."""
     left: dict[tuple[str, int], np.ndarray] = {}  # which entries of the whole tensor are where now
     for plan in history:
         for item in plan.cuts:
             before = left.get((item.tensor, item.axis))
             left[item.tensor, item.axis] = item.kept if before is None else before[item.kept]
     now = {(p.layer, p.side): p for role in roles.values() for p in (role.entry, role.exit) if p is not None}
-    result = Removal()
-    for port, channels in removal.items():
+    result = {}
+    for port in ports:
         remaining = next((left[p.tensor, p.axis] for p in port.slices if (p.tensor, p.axis) in left), None)
         if remaining is None:
             remaining = np.arange(port.size)
-        place = np.full(port.size, -1)
-        place[remaining] = np.arange(len(remaining))
         # A parameter that no layer owns has no role to ask.
         current = now.get((port.layer, port.side), replace(port, size=len(remaining)))
-        result[current] = np.sort(place[channels])
-        if port in removal.orders:
-            order = place[removal.orders[port]]
-            result.orders[current] = order[order >= 0]
+        result[port] = (current, remaining)
     return result
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import paddle
 
-from dysens.criteria import Criterion, UnitCriterion, scores_by
+from dysens.criteria import Criterion, GroupCriterion, Scores, checked_scores, scores_by
 from dysens.groups.group import ChannelGroup
 from dysens.pruning.filters import filters_of
+
+Tensors = Mapping[str, paddle.Tensor]
+GroupScores = Callable[[ChannelGroup], np.ndarray]
 
 
 class LowestScores:
@@ -20,13 +23,12 @@ class LowestScores:
         criterion: How filters are scored.
     """
 
-    def __init__(self, tensors: Mapping[str, paddle.Tensor], criterion: Criterion) -> None:
-        self._tensors = tensors
-        self._of_group = self._by_filters
-        if isinstance(criterion, UnitCriterion):
-            self._of_group = lambda group: criterion.unit_scores(group, tensors)
-        else:
-            self._score = scores_by(criterion)
+    def __init__(self, tensors: Tensors, criterion: Criterion) -> None:
+        self._score_group = (
+            _by_group(criterion, tensors)
+            if isinstance(criterion, GroupCriterion)
+            else _by_filters(scores_by(criterion), tensors)
+        )
         self._known: dict[ChannelGroup, np.ndarray] = {}
 
     def __call__(self, group: ChannelGroup, ratio: float) -> np.ndarray:
@@ -36,9 +38,21 @@ class LowestScores:
     def scores(self, group: ChannelGroup) -> np.ndarray:
         """The score of every unit of a group."""
         if group not in self._known:
-            self._known[group] = self._of_group(group)
+            self._known[group] = self._score_group(group)
         return self._known[group]
 
-    def _by_filters(self, group: ChannelGroup) -> np.ndarray:
-        filters = {port: filters_of(self._tensors[piece.tensor], piece) for port, piece in group.scored}
-        return group.unit_scores({port: self._score(f) for port, f in filters.items()})
+
+def _by_group(criterion: GroupCriterion, tensors: Tensors) -> GroupScores:
+    def score(group: ChannelGroup) -> np.ndarray:
+        what = f"units of {group.path}"
+        return checked_scores(criterion.score(group, tensors), group.size, criterion.name, what)
+
+    return score
+
+
+def _by_filters(scores: Scores, tensors: Tensors) -> GroupScores:
+    def score(group: ChannelGroup) -> np.ndarray:
+        filters = {port: filters_of(tensors[piece.tensor], piece) for port, piece in group.scored}
+        return group.unit_scores({port: scores(f) for port, f in filters.items()})
+
+    return score

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from dysens.criteria import UnitCriterion
+from dysens.criteria import GroupCriterion
 from dysens.errors import InputError
 from dysens.groups.group import ChannelGroup
 from dysens.groups.roles import Intake, Role, roles_of
@@ -26,7 +26,7 @@ class ChannelStatistics:
     variance: np.ndarray
 
 
-class Variance(UnitCriterion):
+class Variance(GroupCriterion):
     """Removes what varies least for its readers, and lets their biases take over its mean.
 
     A channel that is nearly constant is worth nothing but its mean, and that can go into the bias of each layer that reads it
@@ -43,8 +43,8 @@ class Variance(UnitCriterion):
 
     Example:
         >>> model = paddle.vision.models.LeNet()
-        >>> Variance(model, [(paddle.rand([8, 1, 28, 28]),)])
-        variance
+        >>> Variance(model, [(paddle.rand([8, 1, 28, 28]),)]).name
+        'variance'
     """
 
     def __init__(self, model: nn.Layer, calls: Iterable[tuple[Any, ...]]) -> None:
@@ -59,10 +59,12 @@ class Variance(UnitCriterion):
         if not self._read:
             raise InputError("the criterion variance looks at data, and there were none.")
 
-    def __repr__(self) -> str:
+    @property
+    def name(self) -> str:
+        """What journals call it."""
         return "variance"
 
-    def unit_scores(self, group: ChannelGroup, tensors: Mapping[str, paddle.Tensor]) -> np.ndarray:
+    def score(self, group: ChannelGroup, tensors: Mapping[str, paddle.Tensor]) -> np.ndarray:
         """For every unit, the variation that its readers would miss.
 
         Readers that did not run on the data (branches for training) count only where there are no others, and then as if
@@ -81,9 +83,9 @@ class Variance(UnitCriterion):
             missed += np.bincount(unit[inside], weights=lost[inside], minlength=group.size)
         return np.sqrt(missed)
 
-    def informed(self, roles: Mapping[str, Role]) -> dict[str, Role]:
-        """The roles with what each layer reads on average, so that plans can make up for what goes."""
-        return {path: replace(role, intake=self._intake(role)) for path, role in roles.items()}
+    def compensate(self, layers: Mapping[str, Role]) -> dict[str, Role]:
+        """The layers with what each of them reads on average, so that plans can make up for what goes."""
+        return {path: replace(layer, intake=self._intake(layer)) for path, layer in layers.items()}
 
     def _intake(self, role: Role) -> Intake | None:
         if role.path not in self._read or not role.averages:

@@ -19,7 +19,7 @@ from dysens.ratios import write_ratio_file
 from dysens.recipes.recipe import Recipe, RecipeOptions
 from dysens.recipes.steps import Say
 from dysens.sweep.evaluators import Evaluator
-from dysens.sweep.worker import Build
+from dysens.sweep.options import Build
 
 INDICATOR = "mAP"
 FOLDER_KEY = "save_dir/<name of the config>_pruned"

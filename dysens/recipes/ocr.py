@@ -14,7 +14,7 @@ from dysens.adapters.ocr.config import section
 from dysens.recipes.recipe import Recipe, RecipeOptions
 from dysens.recipes.steps import Say
 from dysens.sweep.evaluators import Evaluator
-from dysens.sweep.worker import Build
+from dysens.sweep.options import Build
 
 FOLDER_KEY = "Global.save_model_dir"
 

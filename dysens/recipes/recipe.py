@@ -24,7 +24,7 @@ from dysens.recipes.steps import Say, Sweeping
 from dysens.results.sensitivities import Sensitivities
 from dysens.sensitivity import DygraphSensitivity
 from dysens.sweep.evaluators import Evaluator, evaluate
-from dysens.sweep.worker import Build
+from dysens.sweep.options import Build
 
 STEPS = ("sweep", "ratios", "prune", "train")
 # Below, a few images decide: a loss relative to that is noise, and something else is wrong.

@@ -18,8 +18,8 @@ from dysens.results.slim_files import continue_slim_file, is_slim_file
 from dysens.sensitivity import DygraphSensitivity
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.found import SearchResult
+from dysens.sweep.options import Build
 from dysens.sweep.runner import checked_ratios
-from dysens.sweep.worker import Build
 
 Say = Callable[[str], None]
 

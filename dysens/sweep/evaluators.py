@@ -13,6 +13,8 @@ from typing import Any
 
 import paddle
 
+from dysens.live import preserved
+
 
 class Evaluator(ABC):
     """Scores a model's outputs on a fixed list of batches.
@@ -43,9 +45,14 @@ class Evaluator(ABC):
 
 
 def evaluate(model: paddle.nn.Layer, evaluator: Evaluator) -> float:
-    """Score the live model on all batches."""
-    model.eval()
-    with paddle.no_grad():
+    """Score the live model on all batches, in eval mode. The model is left as found.
+
+    Args:
+        model: The live layer.
+        evaluator: Gives the batches and measures the outputs.
+    """
+    with preserved(model), paddle.no_grad():
+        model.eval()
         return evaluator.score(
             [evaluator.measure(model(*evaluator.arguments(b)), b) for b in evaluator.batches()]
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dysens.errors import InputError
-from dysens.groups.group import ChannelGroup, Choice
+from dysens.groups.group import ChannelGroup, Choice, checked_ratio
 from dysens.groups.roles import Role
 from dysens.progress import progress
 from dysens.pruning.plan import PrunePlan, plan_for
@@ -109,18 +109,6 @@ def checked_ratios(ratios: Iterable[float] | None) -> list[float]:
     if not found:
         raise InputError("ratios is empty; give at least one, or leave it out for 0.1, 0.2 ... 0.9.")
     return found
-
-
-def checked_ratio(ratio: object, name: str = "") -> float:
-    """One ratio, at least 0 and under 1."""
-    of = f" of {name}" if name else ""
-    if isinstance(ratio, bool) or not isinstance(ratio, (int, float, np.integer, np.floating)):
-        raise InputError(f"ratio{of} must be a number, not {ratio!r}.")
-    if not 0 <= ratio < 1:
-        raise InputError(
-            f"ratio{of} is {ratio:g}; it must be at least 0 and under 1 (the share of channels to remove)."
-        )
-    return float(ratio)
 
 
 def coarse_first(ratios: Sequence[float]) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import paddle
@@ -13,31 +12,15 @@ from dysens.groups.group import ChannelGroup
 from dysens.groups.roles import Role
 from dysens.pruning.plan import plan_for
 from dysens.pruning.proof import random_removal
-from dysens.sweep.batches import DEFAULT_CACHE_GIB
 from dysens.sweep.consumers import Consumers
 from dysens.sweep.evaluating import EvaluatorScorer
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.fast_forward import FastForward
+from dysens.sweep.options import RunOptions
 from dysens.sweep.scoring import FunctionScorer, Scorer
 
 # Random shares of all groups at once, to compare a compiled copy with the live model by.
 _CHECK_SEEDS = (1, 2, 3)
-
-
-@dataclass(frozen=True)
-class Means:
-    """How scoring may use the machine.
-
-    Attributes:
-        fast: "auto" runs a compiled copy of the model where that says the same, and the live model otherwise; "on" raises
-            where it cannot; "off" always runs the live model.
-        cache_gib: How many GiB of data, and of outputs of layers, may be kept in memory.
-        cores: How many cores a compiled copy uses; all if None.
-    """
-
-    fast: str = "auto"
-    cache_gib: float = DEFAULT_CACHE_GIB
-    cores: int | None = None
 
 
 def scorer_of(
@@ -47,7 +30,8 @@ def scorer_of(
     eval_func: Callable[[], Any] | Evaluator,
     higher_is_better: bool = True,
     optimizer: paddle.optimizer.Optimizer | None = None,
-    means: Means | None = None,
+    options: RunOptions | None = None,
+    cores: int | None = None,
 ) -> Scorer:
     """The scorer behind a function or an `Evaluator`; the model and its optimizer are left as found by every score.
 
@@ -58,14 +42,15 @@ def scorer_of(
         eval_func: A function that scores the live model, or an `Evaluator`.
         higher_is_better: False if the function returns an error; an `Evaluator` says it itself.
         optimizer: Left as found too.
-        means: How scoring may use the machine.
+        options: How scoring may use the machine.
+        cores: How many cores a compiled copy uses; all if not given.
     """
-    means = means or Means()
+    options = options or RunOptions()
     if not callable(eval_func) and not isinstance(eval_func, Evaluator):
         raise InputError(f"eval_func has to be a function or an Evaluator, not {eval_func!r:.80}.")
     checks = [plan_for(roles, random_removal(groups, seed), model) for seed in _CHECK_SEEDS] if groups else []
     consumers = Consumers(model, roles, groups)
-    fast = FastForward(model, consumers, checks, means.fast, means.cores)
+    fast = FastForward(model, consumers, checks, options.fast, cores)
     if isinstance(eval_func, Evaluator):
-        return EvaluatorScorer(model, eval_func, consumers, fast, means.cache_gib)
+        return EvaluatorScorer(model, eval_func, consumers, fast, options.cache_gib)
     return FunctionScorer(model, eval_func, higher_is_better, optimizer, fast)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import paddle
@@ -24,17 +24,14 @@ import paddle
 from dysens.errors import DysensError, InputError, nearest
 from dysens.fingerprint import fingerprint
 from dysens.groups.group import ChannelGroup
-from dysens.groups.roles import roles_of, tensors_by_path
+from dysens.groups.roles import Intake, roles_of, tensors_by_path
 from dysens.results.journal import Journal
 from dysens.results.owners import Owner
 from dysens.results.points import Header
-from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.metrics import checked_baseline
+from dysens.sweep.options import Build, Built, RunOptions
 from dysens.sweep.runner import Sweep
-from dysens.sweep.scorers import Means, scorer_of
-
-Built = tuple[paddle.nn.Layer, Union[Callable[[], Any], Evaluator]]
-Build = Union[str, Callable[[], Built]]
+from dysens.sweep.scorers import scorer_of
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -44,24 +41,24 @@ class Job:
     """What every worker is told.
 
     Attributes:
-        build: Makes the model and what scores it; "package.module:function", or the function.
         groups: What to sweep.
         units: What each ratio removes from each group, by layer path and ratio: the same for all workers.
         ratios: The ratios.
         header: What the journal was opened with.
         journal: Its place.
         parent: Who started the worker; without it, the worker ends.
-        means: How scoring may use the machine.
+        options: How it may use the machine, and what makes the model and what scores it.
+        intakes: What layers read on average, by path, where the criterion compensates.
     """
 
-    build: Build
     groups: Sequence[ChannelGroup]
     units: Mapping[tuple[str, float], np.ndarray]
     ratios: Sequence[float]
     header: Header
     journal: Path
     parent: Owner
-    means: Means
+    options: RunOptions
+    intakes: Mapping[str, Intake]
 
     def choose(self, group: ChannelGroup, ratio: float) -> np.ndarray:
         """What a ratio removes from a group."""
@@ -70,7 +67,8 @@ class Job:
 
 def work(job: Job) -> None:
     """Measure until all points are there."""
-    model, eval_func = _built(job.build)
+    assert job.options.build is not None
+    model, eval_func = _built(job.options.build)
     names = {path: tensor.name for path, tensor in tensors_by_path(model).items()}
     other = next((group for group in job.groups if group.path not in names), None)
     if other is not None:
@@ -79,9 +77,10 @@ def work(job: Job) -> None:
         )
     # Automatic names may have shifted; the layer path is what the groups are known by.
     groups = [replace(group, name=names[group.path]) for group in job.groups]
-    roles = roles_of(model)
-    means = replace(job.means, cores=int(os.environ["OMP_NUM_THREADS"]))
-    scorer = scorer_of(model, roles, groups, eval_func, job.header.higher_is_better, means=means)
+    roles = {path: replace(role, intake=job.intakes.get(path)) for path, role in roles_of(model).items()}
+    cores = int(os.environ["OMP_NUM_THREADS"])
+    better = job.header.higher_is_better
+    scorer = scorer_of(model, roles, groups, eval_func, better, options=job.options, cores=cores)
     here = replace(
         job.header,
         weights=fingerprint(model),

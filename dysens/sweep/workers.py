@@ -27,12 +27,13 @@ from dysens.progress import progress
 from dysens.results.journal import Journal
 from dysens.results.owners import Owner
 from dysens.results.points import Header, Point
+from dysens.sweep.lanes import available_cores
+from dysens.sweep.options import Build, RunOptions
 from dysens.sweep.runner import Sweep, coarse_first
-from dysens.sweep.scorers import Means
-from dysens.sweep.sharing import POLL_SECONDS, Observer, SharedPoints
-from dysens.sweep.worker import Build, Job
+from dysens.sweep.sharing import POLL_SECONDS, SharedPoints
+from dysens.sweep.worker import Job
 
-log = logging.getLogger("dysens.sweep")
+logger = logging.getLogger(__name__)
 
 _COMMAND = "import sys; from dysens.sweep.worker import main; sys.exit(main())"
 _SECONDS_TO_END = 5.0
@@ -43,11 +44,8 @@ def run_in_workers(
     sweep: Sweep,
     header: Header,
     journal: Journal | None,
-    workers: int,
-    build: Build,
+    options: RunOptions,
     show_progress: bool,
-    means: Means,
-    observer: Observer | None = None,
 ) -> list[Point]:
     """Measure every point that the journal lacks, in several processes.
 
@@ -55,33 +53,31 @@ def run_in_workers(
         sweep: What is measured; its own model is not touched.
         header: What the journal was, or would be, opened with.
         journal: Where the workers meet; a temporary one if not given.
-        workers: How many processes.
-        build: Makes the model and its evaluator in each of them.
+        options: How many processes, what makes the model and its evaluator in each of them, and how each may use the
+            machine; the threads are shared out. The observer gets every point when it is seen in the journal.
         show_progress: Whether to show a bar for all of them.
-        means: How each of them may use the machine; the threads are shared out.
-        observer: Gets every point when it is seen in the journal.
 
     Raises:
         WorkerError: A worker failed; the message is the worker's. The others are stopped, and what was measured is kept.
     """
     with TemporaryDirectory(prefix="dysens-") as folder:
         journal = journal or Journal.open(Path(folder, "sweep.jsonl"), header)
-        points = SharedPoints(sweep.groups, coarse_first(sweep.ratios), journal, observer)
+        points = SharedPoints(sweep.groups, coarse_first(sweep.ratios), journal, options.observer)
         if not points.missing:
             return points.found
         job = Job(
-            checked_build(build),
             sweep.groups,
             {(group.path, ratio): sweep.choose(group, ratio) for group, ratio in points.missing},
             sweep.ratios,
             replace(header, baseline=sweep.baseline),
             journal.path.absolute(),
             Owner.current(),
-            means,
+            replace(options, build=checked_build(options.build), observer=None),
+            {path: role.intake for path, role in sweep.roles.items() if role.intake is not None},
         )
         crew: list[_Worker] = []
         try:
-            for number, settings in enumerate(environments(workers), start=1):
+            for number, settings in enumerate(environments(options.workers), start=1):
                 crew.append(_Worker(number, job, settings, Path(folder)))
             _watch(crew, points, show_progress)
         finally:
@@ -89,7 +85,7 @@ def run_in_workers(
         return points.found
 
 
-def checked_build(build: Build) -> Build:
+def checked_build(build: Build | None) -> Build:
     """What workers can call; said before they are started."""
     if isinstance(build, str):
         module, colon, function = build.partition(":")
@@ -123,8 +119,7 @@ def environments(workers: int) -> list[dict[str, str]]:
         devices = visible.split(",")
         return [{"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]} for number in range(workers)]
     # Not what OMP_NUM_THREADS says here: Paddle itself sets it to 1 when it is imported.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = str(max(1, cores // workers))
+    threads = str(max(1, available_cores() // workers))
     return [dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)] * workers
 
 
@@ -181,7 +176,7 @@ def _watch(crew: Sequence[_Worker], points: SharedPoints, show_progress: bool) -
                 _raise_failure(worker)
                 if worker.was_killed and worker.number not in mourned:
                     mourned.add(worker.number)
-                    log.warning("worker %d was %s; the others take over.", worker.number, _how(worker))
+                    logger.warning("worker %d was %s; the others take over.", worker.number, _how(worker))
             if not any(worker.lives for worker in crew) and not points.refresh():
                 raise WorkerError(_all_gone(crew[-1]))
             time.sleep(POLL_SECONDS)
@@ -194,7 +189,7 @@ def _watch(crew: Sequence[_Worker], points: SharedPoints, show_progress: bool) -
 def _raise_failure(worker: _Worker) -> None:
     failure = worker.failure()
     if failure is not None:
-        log.error("worker %d failed:\n%s", worker.number, worker.last_words())
+        logger.error("worker %d failed:\n%s", worker.number, worker.last_words())
         raise WorkerError(f"worker {worker.number} failed: {failure}")
 
 

@@ -99,14 +99,27 @@ def test_model_is_left_as_found(images):
     assert not differences(before, picture(model))
 
 
-def test_what_it_cannot_do_is_said(images):
+def test_what_it_cannot_do_is_said(images, caplog):
     model, variance = built("conv", images)
     with pytest.raises(InputError, match="looks at data, and there were none"):
         Variance(model, [])
     ds = DygraphSensitivity(model, SHAPE, criterion=variance)
-    with pytest.raises(InputError, match="in one process"):
-        ds.sensitive(lambda: 1.0, workers=2, build="a:b")
-    with pytest.raises(InputError, match='take "off"'):
+    with pytest.raises(InputError, match=r'compensates: it shifts biases.*Take fast="off"'):
         ds.sensitive(lambda: 1.0, fast="on")
+    with caplog.at_level("INFO", "dysens"):
+        ds.sensitive(lambda: 1.0, ratios=[0.5], progress=False)
+    assert "The live model runs: the criterion variance compensates" in caplog.text
     with ds.pruned({"first.weight": 0.25}), pytest.raises(InputError, match="has been cut already"):
         ds.prune_vars({"first.weight": 0.5})
+
+
+def test_what_it_saw_is_of_the_whole_model(images):
+    model = nn.Sequential(nn.Conv2D(3, 8, 1), nn.ReLU(), nn.Conv2D(8, 6, 1), nn.ReLU(), nn.Conv2D(6, 2, 1))
+    ds = DygraphSensitivity(model, SHAPE, criterion=Variance(model, [(images,)]))
+    ds.prune_vars({"0.weight": 0.5})
+    with pytest.raises(
+        InputError, match=r"variance compensates .* cut all groups in one go, or call restore"
+    ):
+        ds.prune_vars({"2.weight": 0.5})
+    ds.restore()
+    ds.prune_vars({"0.weight": 0.5, "2.weight": 0.5})

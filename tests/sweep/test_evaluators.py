@@ -6,6 +6,7 @@ import numpy as np
 import paddle
 import pytest
 from networks import SHAPE, SmallNet, images, made
+from states import assert_same, picture
 
 from dysens import DygraphSensitivity
 from dysens.errors import InputError
@@ -44,6 +45,17 @@ class Right:
 
     def compute(self):
         return self.right / self.all
+
+
+def test_evaluate_leaves_the_model_as_found(model, batches):
+    """In training but for a frozen layer, as a training loop that scores after every epoch has it."""
+    model.train()
+    model.stem.eval()
+    before = picture(model)
+    evaluate(model, UpdateEvaluator(batches, Right))
+    assert model.training
+    assert not model.stem.training
+    assert_same(before, picture(model))
 
 
 class TestMetricEvaluator:

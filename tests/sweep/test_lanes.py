@@ -17,7 +17,8 @@ from dysens.sweep.compiled import CompiledForward
 from dysens.sweep.evaluating import Look
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.lanes import Crew, Lanes, crew_for
-from dysens.sweep.scorers import Means, scorer_of
+from dysens.sweep.options import RunOptions
+from dysens.sweep.scorers import scorer_of
 
 BATCHES = 12
 
@@ -47,7 +48,7 @@ class Noting(Evaluator):
 def scorer(monkeypatch, lanes, evaluator):
     monkeypatch.setattr(evaluating, "crew_for", lambda batches, cores: Crew(lanes, 1))
     ds = DygraphSensitivity(made(SmallNet), SHAPE)
-    found = scorer_of(ds._model, ds._roles, list(ds.groups), evaluator, means=Means("on"))
+    found = scorer_of(ds._model, ds._roles, list(ds.groups), evaluator, options=RunOptions(fast="on"))
     found.score()
     choose = ds._choice()
     return found, [plan_for(ds._roles, group.removal(choose(group, 0.5))) for group in ds.groups]

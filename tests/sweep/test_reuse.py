@@ -9,8 +9,9 @@ from networks import SHAPE, SmallNet, TextNet, images, made
 from dysens import DygraphSensitivity
 from dysens.pruning.plan import plan_for
 from dysens.sweep.evaluators import Evaluator
+from dysens.sweep.options import RunOptions
 from dysens.sweep.reuse import Work, worthwhile_cuts
-from dysens.sweep.scorers import Means, scorer_of
+from dysens.sweep.scorers import scorer_of
 
 MANY = 1e6  # evaluations ahead: any copy pays
 
@@ -40,7 +41,7 @@ def plans(ds, ratio=0.5):
 
 def scorer(ds, evaluator, cache_gib=1.0):
     made_scorer = scorer_of(
-        ds._model, ds._roles, list(ds.groups), evaluator, means=Means("on", cache_gib=cache_gib)
+        ds._model, ds._roles, list(ds.groups), evaluator, options=RunOptions(fast="on", cache_gib=cache_gib)
     )
     made_scorer.score()
     return made_scorer

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import paddle
 
-from dysens.adapters.det.ppdet_import import INSTALL
+from dysens.adapters.installing import install_command
 from dysens.errors import InputError, MissingExtraError
+from dysens.live import preserved
 
-logger = logging.getLogger("dysens.adapters.det")
+logger = logging.getLogger(__name__)
 
 Tensors = dict[str, np.ndarray]
 
@@ -79,7 +80,7 @@ def _read_operators(path: Path) -> dict[str, list[Tensors]]:
         import onnx
     except ImportError as error:
         raise MissingExtraError(
-            f"Reading {path} needs the package onnx. Install it with: {INSTALL}"
+            f"Reading {path} needs the package onnx. Install it with: {install_command('det')}"
         ) from error
     if not path.is_file():
         raise InputError(f"There is no ONNX file {path}.")
@@ -108,17 +109,12 @@ def _run_order(
     def note(layer: paddle.nn.Layer, _inputs: object) -> None:
         calls.append((paths[id(layer)], layer))
 
-    hooks = [layer.register_forward_pre_hook(note) for layer in model.sublayers() if id(layer) in paths]
-    was_training = model.training
-    model.eval()
-    try:
-        with paddle.no_grad():
-            model(dict(example_inputs))
-    finally:
-        for hook in hooks:
-            hook.remove()
-        if was_training:
-            model.train()
+    with preserved(model), paddle.no_grad():
+        for layer in model.sublayers():
+            if id(layer) in paths:
+                layer.register_forward_pre_hook(note)
+        model.eval()
+        model(dict(example_inputs))
     return calls
 
 

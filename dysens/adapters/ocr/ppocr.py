@@ -19,15 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dysens.adapters.installing import install_command
 from dysens.errors import InputError, MissingExtraError
 
 HOME_VARIABLE = "PADDLEOCR_HOME"
 CODE_WHEEL = "unstructured_paddleocr"
 TOOLS = "tools"
 OWN_PACKAGES = ("ppocr", TOOLS)  # the top-level names of PaddleOCR's tree
-INSTALL = "pip install dysens[ocr] && pip install --no-deps -r configs/ocr/requirements-nodeps.txt"
-
-logger = logging.getLogger("dysens.adapters.ocr")
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def _find_home(home: str | Path | None) -> Path:
             return candidate
     raise MissingExtraError(
         "PaddleOCR's training code (ppocr) was not found. With a PaddleOCR checkout, set "
-        f"{HOME_VARIABLE} to its folder; without one, run: {INSTALL}"
+        f"{HOME_VARIABLE} to its folder; without one, run: {install_command('ocr')}"
     )
 
 
@@ -136,7 +134,8 @@ def _import_from(home: Path) -> Ppocr:
                 "the checkout is incomplete."
             ) from error
         raise MissingExtraError(
-            f'PaddleOCR\'s code in "{home}" imports "{error.name}", which is not installed; run: {INSTALL}'
+            f'PaddleOCR\'s code in "{home}" imports "{error.name}", which is not installed; '
+            f"run: {install_command('ocr')}"
         ) from error
 
 

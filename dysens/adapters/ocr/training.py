@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,13 @@ import paddle
 
 from dysens._pickle import read_plain
 from dysens.adapters.ocr.config import section
-from dysens.adapters.ocr.ppocr import load_ppocr, logger
+from dysens.adapters.ocr.ppocr import load_ppocr
 from dysens.adapters.ocr.task import OcrTask
 from dysens.adapters.optimizer_state import read_optimizer_state
 from dysens.errors import InputError
 from dysens.pruning.checkpoint import save_plan, set_optimizer_state
+
+logger = logging.getLogger(__name__)
 
 NEEDED = (
     "epoch_num",

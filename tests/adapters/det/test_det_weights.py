@@ -88,6 +88,23 @@ def test_onnx_weights_go_where_they_belong(tmp_path, inputs):
     assert np.array_equal(fresh.never.weight.numpy(), never)
 
 
+def test_reading_weights_leaves_everything_else_as_found(tmp_path, inputs):
+    """A batch norm that was frozen stays so, and a forward that notes its inputs leaves no trace."""
+
+    class Noting(Small):
+        def forward(self, inputs):
+            self.inputs = inputs
+            return super().forward(inputs)
+
+    fresh = Noting()
+    fresh.train()
+    fresh.norm.eval()
+    load_weights(fresh, exported(trained_small(), tmp_path / "small.onnx"), inputs)
+    assert [path for path, layer in fresh.named_sublayers() if not layer.training] == ["norm"]
+    assert "inputs" not in fresh.__dict__
+    assert not any(layer._forward_pre_hooks for layer in fresh.sublayers(include_self=True))
+
+
 def drop_last(nodes):
     return nodes[:-3]
 

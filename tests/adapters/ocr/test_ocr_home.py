@@ -77,7 +77,7 @@ for variables in ({}, {"PADDLEOCR_HOME": sys.argv[1]}):
     assert "set PADDLEOCR_HOME to its folder" in no_code
     assert f'"{checkout}" imports "a_package_nobody_has"' in no_package
     for printed in (no_code, no_package):
-        assert "pip install --no-deps -r configs/ocr/requirements-nodeps.txt" in printed
+        assert 'pip install "dysens[ocr]" && pip install --no-deps unstructured-paddleocr==' in printed
 
 
 def test_ppocr_neither_prints_nor_configures_logging():

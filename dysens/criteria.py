@@ -16,6 +16,7 @@ from dysens.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from paddle import Tensor
+    from typing_extensions import TypeGuard
 
     from dysens.groups.group import ChannelGroup
     from dysens.groups.roles import Role
@@ -27,7 +28,7 @@ class GroupCriterion(ABC):
     """A criterion that scores the units of a whole group, from all weights that make or read their channels.
 
     Subclass it and write `score`. It is only called in the process that was given the criterion (workers of a sweep are told
-    which units to remove), so it need not be picklable, and may keep what it likes.
+    which units to remove), so it may keep what no pickle can hold.
 
     Example:
         >>> class ReadWeight(GroupCriterion):  # how much weight the layers that read a channel give to it
@@ -58,7 +59,8 @@ class GroupCriterion(ABC):
     def compensate(self, layers: Mapping[str, Role]) -> Mapping[str, Role]:
         """Optional: the layers, with what each of them reads on average, so that biases take over the means of what goes.
 
-        A criterion that overrides this runs the live model: a compiled copy masks channels, and shifts no biases.
+        A criterion that overrides this runs the live model: a compiled copy masks channels, and shifts no biases. Workers call
+        it on models of their own, so it has to be picklable for them.
 
         Args:
             layers: The layers with weights, by path.
@@ -120,7 +122,7 @@ def check_criterion(criterion: Criterion) -> None:
         scores_by(criterion)
 
 
-def compensates(criterion: Criterion) -> bool:
+def compensates(criterion: Criterion) -> TypeGuard[GroupCriterion]:
     """Whether biases take over the means of what a criterion removes."""
     return (
         isinstance(criterion, GroupCriterion) and type(criterion).compensate is not GroupCriterion.compensate

@@ -281,13 +281,7 @@ class DygraphSensitivity:
                 "is cut already: cut all groups in one go, or call restore() first."
             )
         units = self._units(chosen)
-        widths = tuple(
-            (group.name, group.path, group.channels, group.channels_left(units[group.name]))
-            for group in self._groups
-            if group.name in units
-        )
-        really = {name: ratio for name, ratio in chosen.items() if len(units[name])}
-        return self._cuts.make(self._plan(units), widths, really)
+        return self._carried_out(chosen, units, self._plan(units))
 
     def restore(self) -> None:
         """Undo every `prune_vars`: weights, gradients and optimizer state are again what they were, bit for bit."""
@@ -303,6 +297,18 @@ class DygraphSensitivity:
         return difference(self._model, self._views, plan).amount
 
     # What the methods above share
+
+    def _carried_out(
+        self, ratios: Mapping[str, float], units: Mapping[str, np.ndarray], plan: PrunePlan
+    ) -> PruneOutcome:
+        """Cut the model; `restore` undoes it."""
+        widths = tuple(
+            (group.name, group.path, group.channels, group.channels_left(units[group.name]))
+            for group in self._groups
+            if group.name in units
+        )
+        removed = {name: ratio for name, ratio in ratios.items() if len(units[name])}
+        return self._cuts.make(plan, widths, removed)
 
     def _measuring(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import paddle
 
@@ -14,6 +15,8 @@ from dysens.live import ModelState, Preserved, isolate, preserved
 from dysens.pruning.apply import cut, history
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.plan import PrunePlan
+
+Outcome = TypeVar("Outcome")
 
 
 class Cuts:
@@ -87,7 +90,7 @@ class Cuts:
         if self._before is not None:
             run_through(self._before.restore)
 
-    def for_a_while(self, make: Callable[[], PruneOutcome]) -> Preserved[PruneOutcome]:
+    def for_a_while(self, make: Callable[[], Outcome]) -> Preserved[Outcome]:
         """Have a cut for the length of a ``with`` block.
 
         Args:

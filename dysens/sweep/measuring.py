@@ -82,7 +82,8 @@ class Measuring:
             baseline = journal.header.baseline
         sweep = Sweep(self.roles, self.groups, self.choose, self.ratios, scorer, baseline)
         if options.workers > 1:
-            points = run_in_workers(sweep, header, journal, options, self.progress)
+            compensating = self.criterion if compensates(self.criterion) else None
+            points = run_in_workers(sweep, header, journal, options, self.progress, compensating)
         else:
             points = sweep.run(journal, self.progress, options.observer)
         return Sensitivities(

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dysens.criteria import GroupCriterion
 from dysens.errors import DysensError, InputError, nearest
 from dysens.fingerprint import fingerprint
 from dysens.groups.group import ChannelGroup
-from dysens.groups.roles import Intake, roles_of, tensors_by_path
+from dysens.groups.roles import Role, roles_of, tensors_by_path
 from dysens.results.journal import Journal
 from dysens.results.owners import Owner
 from dysens.results.points import Header
@@ -48,7 +49,7 @@ class Job:
         journal: Its place.
         parent: Who started the worker; without it, the worker ends.
         options: How it may use the machine, and what makes the model and what scores it.
-        intakes: What layers read on average, by path, where the criterion compensates.
+        compensating: The criterion, if it compensates for what goes; what goes is chosen already.
     """
 
     groups: Sequence[ChannelGroup]
@@ -58,7 +59,7 @@ class Job:
     journal: Path
     parent: Owner
     options: RunOptions
-    intakes: Mapping[str, Intake]
+    compensating: GroupCriterion | None = None
 
     def choose(self, group: ChannelGroup, ratio: float) -> np.ndarray:
         """What a ratio removes from a group."""
@@ -77,7 +78,9 @@ def work(job: Job) -> None:
         )
     # Automatic names may have shifted; the layer path is what the groups are known by.
     groups = [replace(group, name=names[group.path]) for group in job.groups]
-    roles = {path: replace(role, intake=job.intakes.get(path)) for path, role in roles_of(model).items()}
+    roles: Mapping[str, Role] = roles_of(model)
+    if job.compensating is not None:
+        roles = job.compensating.compensate(roles)
     cores = int(os.environ["OMP_NUM_THREADS"])
     better = job.header.higher_is_better
     scorer = scorer_of(model, roles, groups, eval_func, better, options=job.options, cores=cores)

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 import paddle
 
+from dysens.criteria import GroupCriterion
 from dysens.errors import InputError, WorkerError
 from dysens.interrupts import run_through
 from dysens.progress import progress
@@ -46,6 +47,7 @@ def run_in_workers(
     journal: Journal | None,
     options: RunOptions,
     show_progress: bool,
+    compensating: GroupCriterion | None = None,
 ) -> list[Point]:
     """Measure every point that the journal lacks, in several processes.
 
@@ -56,6 +58,7 @@ def run_in_workers(
         options: How many processes, what makes the model and its evaluator in each of them, and how each may use the
             machine; the threads are shared out. The observer gets every point when it is seen in the journal.
         show_progress: Whether to show a bar for all of them.
+        compensating: The criterion, if it compensates for what goes: the workers have to do so too.
 
     Raises:
         WorkerError: A worker failed; the message is the worker's. The others are stopped, and what was measured is kept.
@@ -73,7 +76,7 @@ def run_in_workers(
             journal.path.absolute(),
             Owner.current(),
             replace(options, build=checked_build(options.build), observer=None),
-            {path: role.intake for path, role in sweep.roles.items() if role.intake is not None},
+            _checked_criterion(compensating) if compensating is not None else None,
         )
         crew: list[_Worker] = []
         try:
@@ -96,18 +99,31 @@ def checked_build(build: Build | None) -> Build:
         raise InputError(
             f'build has to be "package.module:function" or a function without arguments, not {build!r:.80}.'
         )
-    try:
-        pickled = pickle.dumps(build)
-    except Exception as error:  # whatever the factory holds may refuse in its own way
-        raise InputError(f"build cannot be handed to another process: {error}. {_WAY_OUT}") from error
-    if b"__main__" in pickled:
+    why_not = _why_not_picklable(build)
+    if why_not is not None:
         raise InputError(
-            f"build is defined in the script that is running, which workers do not run. {_WAY_OUT}"
+            f'build {why_not}. Put it into a module of its own and give build="module:function".'
         )
     return build
 
 
-_WAY_OUT = 'Put it into a module of its own and give build="module:function".'
+def _checked_criterion(criterion: GroupCriterion) -> GroupCriterion:
+    why_not = _why_not_picklable(criterion)
+    if why_not is not None:
+        raise InputError(
+            f"workers have to compensate as the criterion {criterion.name} does, and it {why_not}. Sweep with it in one process."
+        )
+    return criterion
+
+
+def _why_not_picklable(handed: object) -> str | None:
+    try:
+        pickled = pickle.dumps(handed)
+    except Exception as error:  # whatever it holds may refuse in its own way
+        return f"cannot be handed to another process: {error}"
+    if b"__main__" in pickled:
+        return "is defined in the script that is running, which workers do not run"
+    return None
 
 
 def environments(workers: int) -> list[dict[str, str]]:

@@ -131,6 +131,21 @@ def test_workers_remove_what_any_criterion_chooses(criterion):
     assert results(shared) == results(alone) != results(by_filters)
 
 
+def test_a_criterion_that_compensates_has_to_be_picklable_for_workers():
+    class Local(ByTheReaders):
+        def compensate(self, layers):
+            return dict(layers)
+
+    model, evaluate = made()
+    ds = dysens.DygraphSensitivity(model, SHAPE, criterion=Local())
+    before = set(child_processes())
+    with pytest.raises(
+        InputError, match=r"criterion Local does, and it cannot be handed .* in one process\."
+    ):
+        ds.sensitive(evaluate, FEW, progress=False, workers=2, build=made)
+    assert set(child_processes()) <= before
+
+
 def test_a_complete_journal_starts_nobody(ours, tmp_path):
     ds, evaluate, _ = ours
     ds.sensitive(evaluate, FEW, sen_file=tmp_path / "sens.jsonl", progress=False)
@@ -176,7 +191,7 @@ def test_a_build_that_does_not_fit(ours, build, said, monkeypatch, tmp_path):
     journal = tmp_path / "sens.jsonl"
     monkeypatch.syspath_prepend(str(TESTS))
     with pytest.raises(InputError) as error:
-        work(Job(ds.groups, {}, FEW, header, journal, Owner.current(), RunOptions(build=build), {}))
+        work(Job(ds.groups, {}, FEW, header, journal, Owner.current(), RunOptions(build=build)))
     assert said in str(error.value)
     assert not journal.exists()
 

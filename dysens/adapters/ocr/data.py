@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dysens.adapters._training import seeded
 from dysens.adapters.ocr.config import section
 from dysens.adapters.ocr.ppocr import load_ppocr, logger
-from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
+from dysens.flags import setting
 
 SEED = 1024  # the one that PaddleOCR's train.py falls back to
 
@@ -49,7 +50,7 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
         if not path.is_file():
             raise InputError(
                 f'the label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
-                f"-o {mode}.dataset.label_file_list=[...], or make a set with tools/make_text_images.py."
+                f"{setting(f'{mode}.dataset.label_file_list=[...]')}, or make a set with tools/make_text_images.py."
             )
         with path.open(encoding="utf-8") as lines:
             first = next((line for line in lines if line.strip()), "")

@@ -10,14 +10,28 @@ import traceback
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import Any
 
 import dysens
-from dysens.cli.command import Command
-from dysens.cli.commands import COMMANDS
-from dysens.cli.output import Output, results_apart
-from dysens.cli.parsing import USAGE_ERROR
+from dysens.cli._choose import PLOT, RATIOS, REPORT
+from dysens.cli._files import CONVERT, MERGE, SHOW
+from dysens.cli._measure import GROUPS, SEARCH, SWEEP
+from dysens.cli._options import Command, add_common
+from dysens.cli._output import Output, results_apart
+from dysens.cli._parsing import USAGE_ERROR, CommandParser
+from dysens.cli._produce import DEMO, EVAL, EXPORT, PRUNE, TRAIN
 from dysens.errors import DysensError, nearest
+from dysens.flags import DYSENS, spelled
 from dysens.logs import shown_log
+
+# In the order in which they are usually needed.
+COMMANDS: dict[str, Command] = {
+    command.name: command
+    for command in (
+        *(GROUPS, SWEEP, SEARCH, SHOW, PLOT, REPORT, RATIOS, PRUNE),
+        *(TRAIN, EVAL, EXPORT, MERGE, CONVERT, DEMO),
+    )
+}
 
 FAILED = 1
 INTERRUPTED = 130  # what shells give for SIGINT
@@ -56,15 +70,37 @@ def _dispatched(words: list[str]) -> int:
     if not words:
         print(overview(), file=sys.stderr)
         return USAGE_ERROR
-    command = COMMANDS.get(words[0])
-    if command is None:
+    if words[0] not in COMMANDS:
         print(f"error: {_no_command(words[0])}\n`dysens --help` lists the commands.", file=sys.stderr)
         return USAGE_ERROR
     try:
-        options = command.parser().parse_all(words[1:])
+        options = parser().parse_args(words)
     except SystemExit as end:  # argparse has shown help, or what is wrong
         return int(end.code or 0)
-    return _run(command, options, words)
+    return _run(COMMANDS[words[0]], options, words)
+
+
+def parser() -> CommandParser:
+    """Reads what stands after ``dysens``; every command has a parser of its own in it."""
+    whole = _Program(prog="dysens", usage="dysens COMMAND [options]")
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
+    for command in COMMANDS.values():
+        own = commands.add_parser(command.name, **command.settings())
+        command.add_options(own)
+        add_common(own)
+        own.set_defaults(parser=own)
+    return whole
+
+
+class _Program(CommandParser):
+    """The parser of the program as a whole."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The options of a command; the command itself refuses what it does not know."""
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            getattr(options, "parser", self).reject(unknown)
+        return options
 
 
 def overview() -> str:
@@ -95,13 +131,14 @@ def _no_command(word: str) -> str:
 
 
 def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
-    _hush_paddle(options.debug)
+    hush_paddle(options.debug)
     level = logging.WARNING if options.quiet else logging.DEBUG if options.debug else logging.INFO
     try:
-        with results_apart() as results, shown_log(level):
+        with results_apart() as results, shown_log(level), spelled(DYSENS):
             command.run(options, Output(results, getattr(options, "json", False), options.quiet))
     except KeyboardInterrupt:
-        print(_interrupted(command, options, words), file=sys.stderr)
+        typed = typed_again(words, "dysens")
+        print(interrupted(typed, command.kept(options) if command.kept else None), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return _close_silently()
@@ -113,23 +150,29 @@ def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
     return 0
 
 
-def _hush_paddle(debug: bool) -> None:
+def hush_paddle(debug: bool) -> None:
     """Paddle warns, in Python and in C++, about things that nobody who types a command can do anything about."""
     if not debug:
         os.environ.setdefault("GLOG_minloglevel", "2")
         warnings.filterwarnings("ignore", category=UserWarning, module="paddle")
 
 
-def _interrupted(command: Command, options: Namespace, words: Sequence[str]) -> str:
-    if command.resumable is None:
+def interrupted(command: str, kept: str | None) -> str:
+    """What to say after Ctrl-C.
+
+    Args:
+        command: As it can be typed again.
+        kept: In words, what is not lost; None if there is nothing to go on from.
+    """
+    if kept is None:
         return "\nInterrupted."
-    return f"\nInterrupted: {command.resumable(options)}. The same command goes on from there:\n  {_typed(words)}"
+    return f"\nInterrupted: {kept}. The same command goes on from there:\n  {command}"
 
 
-def _typed(words: Sequence[str]) -> str:
-    """The command as it can be typed again."""
+def typed_again(words: Sequence[str], program: str) -> str:
+    """A command as it can be typed again."""
     as_module = os.path.basename(sys.argv[0]) == "__main__.py"
-    return shlex.join([*(["python", "-m"] if as_module else []), "dysens", *words])
+    return shlex.join([*(["python", "-m"] if as_module else []), program, *words])
 
 
 def _sentence(error: Exception, debug: bool) -> str:

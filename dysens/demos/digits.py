@@ -1,4 +1,4 @@
-"""From a trained network to a smaller one, start to end, in about a minute: ``python -m dysens.demo``.
+"""From a trained network to a smaller one, start to end, in about a minute: ``python -m dysens.demos.digits``.
 
 Written to be read as well as run: `run` is the whole story, and each step is one short function.
 """
@@ -214,7 +214,7 @@ FILES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m dysens.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dysens.demos.digits", description=__doc__)
     parser.add_argument(
         "--output", type=Path, default=Path("output/demo"), help="folder for the files (default: %(default)s)"
     )

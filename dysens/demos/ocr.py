@@ -6,18 +6,12 @@ Run it with ``make demo-ocr`` or, for the recogniser, ``make demo-ocr OCR=rec``,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 
-from dysens.adapters.exporting import Exported
-from dysens.adapters.ocr import OcrTask, export, load_config, override, score_exported
+from dysens.adapters.ocr import OcrTask, load_config
 from dysens.adapters.text_images import write_lines, write_scenes
 from dysens.adapters.text_images.sets import LABEL_FILE
-from dysens.latency import Inputs
-from dysens.recipes.demo import SEARCH, TEST, TRAIN, Demo, Setting, demo_parser, run_demo
-from dysens.recipes.ocr import OcrRecipe
-from dysens.recipes.recipe import VARIANCE
-from dysens.recipes.steps import Say
+from dysens.demos._story import SEARCH, TEST, TRAIN, Setting, demo_parser, run_demo
 
 QUICK = ("Global.epoch_num=1", "Train.loader.batch_size_per_card=4")
 # A released recogniser lacks the weights of the branch that guides training, and what an untrained branch teaches is noise.
@@ -57,54 +51,22 @@ SETTINGS = {
         ),
         quick_overrides=QUICK,
         # The released network has no batch norm left that would adapt to what goes.
-        criterion=VARIANCE,
+        criterion="variance",
     ),
 }
 
 
-class OcrDemo(Demo):
-    """The story of one PaddleOCR network.
-
-    Args:
-        setting: What to do.
-        configs: The folder with the configs.
-        folder: Where files go.
-        say: Gets what a user wants to read.
-    """
-
-    framework = "PaddleOCR"
-
-    def __init__(self, setting: Setting, configs: Path, folder: Path, say: Say) -> None:
-        super().__init__(setting, folder, say)
-        paths = [*_set_paths("Train", folder / TRAIN), *_set_paths("Eval", folder / SEARCH)]
-        self._config = load_config(
-            configs / setting.config, [*paths, f"Global.save_model_dir={folder}", *setting.overrides]
-        )
-
-    @cached_property
-    def recipe(self) -> OcrRecipe:
-        """On the images to train on and to search on."""
-        return OcrRecipe(self._config, self.options, self._say)
-
-    @cached_property
-    def held_back(self) -> OcrTask:
-        """The network with the images that nothing is chosen by."""
-        paths = _set_paths("Eval", self._folder / TEST)
-        return OcrTask(override(self._config, [*paths, "Global.pretrained_model=null"]))
-
-    @property
-    def example_inputs(self) -> Inputs:
-        """One image."""
-        return [tensor.numpy() for tensor in self.recipe.task.example_inputs]
-
-    def export(self, folder: Path) -> Exported:
-        """Compared with the live network on images that have text: in noise a detector sees none."""
-        images = next(iter(self.held_back.evaluator.batches()))[0]
-        return export(self.recipe.task, folder, images)
-
-    def score_exported(self, folder: Path) -> float:
-        """By the config's main indicator."""
-        return score_exported(self.held_back, folder)
+def make_task(setting: Setting, configs: Path, folder: Path, scored_on: str) -> OcrTask:
+    """The network of a setting, see `MakeTask`."""
+    overrides = [
+        *_set_paths("Train", folder / TRAIN),
+        *_set_paths("Eval", folder / scored_on),
+        f"Global.save_model_dir={folder}",
+        *setting.overrides,
+    ]
+    if scored_on == TEST:
+        overrides.append("Global.pretrained_model=null")
+    return OcrTask(load_config(configs / setting.config, overrides))
 
 
 def _set_paths(mode: str, folder: Path) -> list[str]:
@@ -114,7 +76,7 @@ def _set_paths(mode: str, folder: Path) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
-    run_demo(demo_parser(__doc__, SETTINGS, "ocr").parse_args(argv), SETTINGS, OcrDemo)
+    run_demo(demo_parser(__doc__, SETTINGS, "ocr").parse_args(argv), SETTINGS, make_task)
 
 
 if __name__ == "__main__":

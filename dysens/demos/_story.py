@@ -1,27 +1,33 @@
-"""The story that every demo tells: a released network, made smaller, fine-tuned and exported, without any data set.
-
-What differs from framework to framework is left to `Demo`'s subclasses; the last rows are printed as one table.
-"""
+"""The story that the demos of both frameworks tell: a released network, made smaller, fine-tuned and exported, without any data."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
-from dysens.adapters.exporting import Exported
+from dysens.adapters import Task
 from dysens.cost import cost_of
+from dysens.errors import DysensError
 from dysens.inputs import view_of
-from dysens.latency import Inputs, Predictor, median_seconds
-from dysens.recipes.aims import Aim
-from dysens.recipes.command import RATIOS_FILE, SAVE, SEN_FILE, run_tool
-from dysens.recipes.recipe import Recipe, RecipeOptions, Task
-from dysens.recipes.steps import Say, Sweeping
-from dysens.sweep.evaluators import evaluate
+from dysens.latency import Predictor, median_seconds
+from dysens.logs import shown_log
+from dysens.pipeline import (
+    RATIOS_FILE,
+    SAVE,
+    SEN_FILE,
+    Measuring,
+    Say,
+    StepOptions,
+    Subject,
+    run_steps,
+    score,
+    train,
+)
+from dysens.ratios import Target
 
 # What is searched on, trained on and judged by are three sets with draws of their own.
 TRAIN, SEARCH, TEST = "train", "search", "test"
@@ -71,7 +77,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """One state of the network: what it is worth on the held-back images, and what it costs once exported."""
+    """One state of the network: what it is worth on the held-out images, and what it costs once exported."""
 
     state: str
     score: float
@@ -81,102 +87,93 @@ class Row:
     seconds: float | None = None
 
 
-class Demo(ABC):
+MakeTask = Callable[[Setting, Path, Path, str], Task]
+"""Builds a task: the setting, the folder with the configs, the folder for files, and the set to score on. On `SEARCH` it
+has the released weights; on `TEST` it only scores, and has none."""
+
+
+@dataclass
+class Demo:
     """The story of one network.
 
-    Args:
+    Attributes:
         setting: What to do.
+        make_task: Of the framework.
+        configs: The folder with the configs.
         folder: Where files go.
         say: Gets what a user wants to read.
-
-    Attributes:
-        framework: Whose network it is, and whose loop trains it.
     """
 
-    framework: ClassVar[str]
+    setting: Setting
+    make_task: MakeTask
+    configs: Path
+    folder: Path
+    say: Say = print
+    _prefixes: dict[str, Path] = field(default_factory=dict)  # of what was exported, by state
 
-    def __init__(self, setting: Setting, folder: Path, say: Say) -> None:
-        self._setting = setting
-        self._folder = folder
-        self._say = say
-        self._prefixes: dict[str, Path] = {}  # of what was exported, by state
+    @cached_property
+    def subject(self) -> Subject:
+        """The network with the images to train on and to search on."""
+        return Subject(
+            self.make_task(self.setting, self.configs, self.folder, SEARCH), self.setting.criterion
+        )
 
-    @property
-    @abstractmethod
-    def recipe(self) -> Recipe:
-        """Searches, chooses, prunes and trains, on the sets for that; told by `options`."""
-
-    @property
-    @abstractmethod
-    def held_back(self) -> Task:
+    @cached_property
+    def held_out(self) -> Task:
         """The network with the images that nothing is chosen by."""
+        return self.make_task(self.setting, self.configs, self.folder, TEST)
 
     @property
-    @abstractmethod
-    def example_inputs(self) -> Inputs:
-        """What the exported networks are timed with."""
-
-    @abstractmethod
-    def export(self, folder: Path) -> Exported:
-        """Writes the recipe's network, as it is now, as an inference model."""
-
-    @abstractmethod
-    def score_exported(self, folder: Path) -> float:
-        """What such a model is worth on the images held back."""
-
-    @property
-    def options(self) -> RecipeOptions:
-        """What the recipe is told."""
-        setting, folder = self._setting, self._folder
-        return RecipeOptions(
-            sweeping=Sweeping(folder / SEN_FILE, setting.grid, target_loss=setting.target_loss),
-            ratios_file=folder / RATIOS_FILE,
-            save=folder / SAVE,
-            aim=Aim(flops=setting.flops),
-            criterion=setting.criterion,
+    def _options(self) -> StepOptions:
+        setting, folder = self.setting, self.folder
+        return StepOptions(
+            Measuring(folder / SEN_FILE, setting.grid, target_loss=setting.target_loss),
+            folder / RATIOS_FILE,
+            folder / SAVE,
+            Target(flops=setting.flops),
+            setting.criterion,
         )
 
     def run(self) -> list[Row]:
         """The whole story."""
-        setting = self._setting
+        setting, options = self.setting, self._options
         for name, count in setting.images.items():
-            setting.draw(self._folder / name, count, SEEDS[name])
-        self._say(
+            setting.draw(self.folder / name, count, SEEDS[name])
+        self.say(
             f"1. Drew images: {', '.join(f'{count} to {name}' for name, count in setting.images.items())}."
         )
-        self.options.sweeping.sen_file.unlink(missing_ok=True)  # of an earlier run
+        options.measuring.sen_file.unlink(missing_ok=True)  # of an earlier run
         rows = [self._row(WHOLE)]
 
-        self._say(f"2. How far may each group go, at {setting.target_loss:.0%} of the score each?")
-        self.recipe.sweep()
-        self._say(f"3. Remove {setting.flops:.0%} of the FLOPs where it costs least.")
-        self.recipe.choose()
-        self.recipe.prune()
+        self.say(f"2. How far may each group go, at {setting.target_loss:.0%} of the score each?")
+        run_steps(self.subject, options, ["sweep"], self.say)
+        self.say(f"3. Remove {setting.flops:.0%} of the FLOPs where it costs least.")
+        run_steps(self.subject, options, ["ratios", "prune"], self.say)
         rows.append(self._row(PRUNED))
-        self._say(f"4. Fine-tune with {self.framework}'s own loop.")
-        self.recipe.train()
+        self.say(f"4. Fine-tune with {self.subject.task.framework}'s own loop.")
+        self.say(f"   checkpoints with their plans are in {train(self.subject.task)}")
         exported = self._row(TUNED)
-        live = evaluate(self.recipe.task.model, self.held_back.evaluator)
+        live = score(Subject(self.subject.task, scoring=self.held_out.evaluator)).score
         rows += [replace(exported, score=live), replace(exported, state=EXPORTED)]
-        self._say("5. Time the exported networks in turns.")
+        self.say("5. Time the exported networks in turns.")
         return self._timed(rows)
 
     def _row(self, state: str) -> Row:
-        """Exports the network as it is now, and scores what was exported."""
-        task = self.recipe.task
+        """Export the network as it is now, and score what was exported."""
+        task = self.subject.task
         cost = cost_of(task.model, view_of(task.example_inputs))
-        exported = self.export(self._folder / state)
-        score = self.score_exported(self._folder / state)
-        self._say(
-            f"   {state}: {self.recipe.indicator} {score:.4f} on images held back; outputs of the exported network differ "
+        exported = task.export(self.folder / state, self.held_out.first_images())
+        found = self.held_out.score_exported(self.folder / state)
+        self.say(
+            f"   {state}: {task.indicator} {found:.4f} on held-out images; outputs of the exported network differ "
             f"from the live one's by {exported.difference:.1e} at most"
         )
         self._prefixes[state] = exported.prefix
-        return Row(state, score, cost.flops, cost.params, exported.bytes)
+        return Row(state, found, cost.flops, cost.params, exported.bytes)
 
     def _timed(self, rows: list[Row]) -> list[Row]:
         predictors = {state: Predictor(prefix) for state, prefix in self._prefixes.items()}
-        seconds = median_seconds(predictors, self.example_inputs, self._setting.rounds)
+        seconds = median_seconds(predictors, self.held_out.timing_inputs(), self.setting.rounds)
         seconds[EXPORTED] = seconds[TUNED]
         return [replace(row, seconds=seconds[row.state]) for row in rows]
 
@@ -203,7 +200,7 @@ def demo_parser(
         name: ``ocr`` or ``det``: of the module, of the folder in configs/, and of the folder for output.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m dysens.recipes.{name}_demo",
+        prog=f"python -m dysens.demos.{name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -222,30 +219,25 @@ def demo_parser(
     return parser
 
 
-def run_demo(
-    options: argparse.Namespace,
-    settings: Mapping[str, Setting],
-    build: Callable[[Setting, Path, Path, Say], Demo],
-) -> None:
-    """Tells the story and prints the table; a mistake of the user ends in a sentence.
+def run_demo(options: argparse.Namespace, settings: Mapping[str, Setting], make_task: MakeTask) -> None:
+    """Tell the story and print the table; a mistake of the user ends in a sentence.
 
     Args:
         options: From `demo_parser`.
         settings: By network.
-        build: Makes the demo of a setting, the folder with the configs, the folder for files, and what says.
+        make_task: Of the framework.
     """
-
-    def run() -> None:
-        start = time.perf_counter()
-        setting = settings[options.network]
-        folder = options.output / options.network
-        demo = build(setting.quick() if options.quick else setting, options.configs, folder, print)
-        rows = demo.run()
-        print(f"\n{table(rows, demo.recipe.indicator)}")
-        print(
-            f"Scores on {demo.held_back.evaluator.name}: of the live network where fine-tuned, else through Paddle's "
-            "predictor.\nFile and latency (one image, one thread, median) are those of the exported network in each state."
-        )
-        print(f"Done in {time.perf_counter() - start:.0f} s. The files are in {folder.resolve()}.")
-
-    run_tool(run)
+    start = time.perf_counter()
+    setting, folder = settings[options.network], options.output / options.network
+    demo = Demo(setting.quick() if options.quick else setting, make_task, options.configs, folder)
+    try:
+        with shown_log():
+            rows = demo.run()
+    except DysensError as error:
+        raise SystemExit(f"error: {error}") from error
+    print(f"\n{table(rows, demo.held_out.indicator)}")
+    print(
+        f"Scores on {getattr(demo.held_out.evaluator, 'name', TEST)}: of the live network where fine-tuned, else through "
+        "Paddle's predictor.\nFile and latency (one image, one thread, median) are those of the exported network in each state."
+    )
+    print(f"Done in {time.perf_counter() - start:.0f} s. The files are in {folder.resolve()}.")

@@ -1,20 +1,42 @@
-"""An optimizer's state from a checkpoint of another process, where parameters had other automatic names."""
+"""What training by a framework's own loop needs besides: draws that repeat, and the optimizer of another process."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import paddle
 
 from dysens.errors import InputError
 from dysens.pruning.checkpoint import renamed_state
 
-NAME_TABLE = "StructuredToParameterName@@"  # where paddle.save keeps them
+NAME_TABLE = "StructuredToParameterName@@"  # where paddle.save keeps automatic names
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draws of ``random``, NumPy and Paddle inside repeat; those outside go on as if nothing had happened.
+
+    Initial weights and the frameworks' augmentations are drawn from these global generators.
+    """
+    states = random.getstate(), np.random.get_state(), paddle.get_rng_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    paddle.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        paddle.set_rng_state(states[2])
 
 
 def read_optimizer_state(state: Path, weights: Path, network: paddle.nn.Layer) -> dict[str, Any]:
-    """The state under the names that the parameters have now.
+    """The state of an optimizer from another process, under the names that the parameters have now.
 
     Args:
         state: A ``.pdopt`` file.

@@ -28,8 +28,8 @@ from dysens.pruning.costs import Costs
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.plan import PrunePlan, plan_for, translated
 from dysens.pruning.proof import difference
+from dysens.ratios import ratios_by_flops, ratios_by_params
 from dysens.results.points import Header
-from dysens.results.ratios import ratios_by_flops, ratios_by_params
 from dysens.results.sensitivities import Sensitivities
 from dysens.sweep.batches import DEFAULT_CACHE_GIB
 from dysens.sweep.estimate import TaylorCurves, taylor_curves

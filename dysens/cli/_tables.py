@@ -19,7 +19,13 @@ SHORTEST_LABEL = 16  # less of a layer's name tells nothing
 WIDE = 10_000  # where a file or another program reads the table
 
 
-def table_of(sens: Sensitivities, width: int | None, loss: float | None = None, by_loss: bool = False) -> str:
+def table_of(
+    sens: Sensitivities,
+    width: int | None,
+    loss: float | None = None,
+    by_loss: bool = False,
+    monotone: bool = True,
+) -> str:
     """Losses: layers down, ratios across.
 
     Args:
@@ -27,11 +33,12 @@ def table_of(sens: Sensitivities, width: int | None, loss: float | None = None, 
         width: Columns of the terminal; None for as many as it takes. Where they are too few, some ratios are left out.
         loss: Show, last, the ratio that this loss allows each layer.
         by_loss: The most sensitive layer first, instead of the model's order.
+        monotone: See `Sensitivities.ratios_by_loss`.
     """
     table = loss_table(sens)
     if by_loss:
         table = table.loc[table.mean(axis=1).sort_values(ascending=False).index]
-    allowed = _allowed(sens, loss)
+    allowed = _allowed(sens, loss, monotone)
     labels = [str(label) for label in table.index]
     ratios = [float(ratio) for ratio in table.columns]
     last = [] if loss is None else [[f"<= {loss:g}", *(_ratio(allowed.get(label)) for label in labels)]]
@@ -68,9 +75,9 @@ def aligned(labels: Sequence[str], columns: Sequence[Sequence[str]], width: int 
     return "\n".join(rows)
 
 
-def summary_of(sens: Sensitivities, loss: float | None = None) -> dict[str, Any]:
+def summary_of(sens: Sensitivities, loss: float | None = None, monotone: bool = True) -> dict[str, Any]:
     """The same as data."""
-    chosen = {} if loss is None else sens.ratios_by_loss(loss, monotone=True)
+    chosen = {} if loss is None else sens.ratios_by_loss(loss, monotone)
     groups = []
     for name, curve in sens.items():
         group = {"param": name, "path": sens.paths.get(name), "losses": dict(curve)}
@@ -134,11 +141,11 @@ def outcome_text(outcome: PruneOutcome, width: int | None) -> str:
     return f"{aligned(labels, columns, width)}\n{outcome.totals}"
 
 
-def _allowed(sens: Sensitivities, loss: float | None) -> dict[str, float]:
+def _allowed(sens: Sensitivities, loss: float | None, monotone: bool) -> dict[str, float]:
     """The ratio by label."""
     if loss is None:
         return {}
-    chosen = sens.ratios_by_loss(loss, monotone=True)
+    chosen = sens.ratios_by_loss(loss, monotone)
     return {layer_label(sens.paths.get(name, name)): ratio for name, ratio in chosen.items()}
 
 

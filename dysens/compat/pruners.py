@@ -26,7 +26,7 @@ from dysens.interrupts import run_through
 from dysens.live import isolate, preserved
 from dysens.pruning.apply import zero
 from dysens.pruning.outcome import PruneOutcome
-from dysens.results.ratios import ratios_by_loss
+from dysens.ratios import ratios_by_loss
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.slim_files import write_status
 from dysens.sensitivity import DygraphSensitivity
@@ -130,7 +130,8 @@ class FilterPruner:
     ) -> dict[str, float]:
         """The highest ratio of each parameter whose loss stays at ``loss``; without those that have none."""
         skipped = set(skip_vars or ())
-        return ratios_by_loss({n: losses for n, losses in sensitivities.items() if n not in skipped}, loss)
+        curves = {name: losses for name, losses in sensitivities.items() if name not in skipped}
+        return ratios_by_loss(curves, loss, monotone=False)
 
     def get_ratios_by_sensitivity(
         self, pruned_flops: float, align: int | None = None, dims: int = 0, skip_vars: Iterable[str] = ()

@@ -3,7 +3,7 @@
     write_report("sens.jsonl", "report.html")
 
 The page computes ratios by a loss threshold, predicted losses, FLOPs and parameters itself, by the same rules as
-`dysens.results.ratios` and `dysens.pruning.costs`; the ratios for a share of the FLOPs are computed here and only shown there.
+`dysens.ratios._by_loss` and `dysens.pruning.costs`; the ratios for a share of the FLOPs are computed here and only shown there.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from typing import Any
 from dysens.errors import InputError, UnreachableError
 from dysens.progress import progress
 from dysens.pruning.costs import Costs
+from dysens.ratios import ratios_by_flops
 from dysens.report.plot_data import layer_label
 from dysens.results.points import Point
-from dysens.results.ratios import ratios_by_flops
 from dysens.results.sensitivities import Sensitivities
 
 TARGETS = tuple(percent / 100 for percent in range(2, 100, 2))

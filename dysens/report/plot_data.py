@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import pandas as pd
 
 from dysens.errors import InputError, UnreachableError
-from dysens.results.ratios import predicted_loss, ratios_by_loss
+from dysens.ratios import predicted_loss, ratios_by_loss
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.tables import losses_by_ratio
 
@@ -73,10 +73,16 @@ def layer_label(path: str) -> str:
     return path[: -len(".weight")] if path.endswith(".weight") else path
 
 
-def curve_panels(sens: Sensitivities, threshold: float | None = None) -> list[Panel]:
-    """One panel per group, in the order of the model."""
+def curve_panels(sens: Sensitivities, threshold: float | None = None, monotone: bool = True) -> list[Panel]:
+    """One panel per group, in the order of the model.
+
+    Args:
+        sens: What a sweep measured.
+        threshold: A loss that picks a ratio in each group.
+        monotone: By which rule it does: see `dysens.ratios.ratios_by_loss`.
+    """
     _check_any(sens)
-    chosen = ratios_by_loss(sens, threshold) if threshold is not None else {}
+    chosen = ratios_by_loss(sens, threshold, monotone) if threshold is not None else {}
     labels = _labels(sens)
     panels = []
     for name, curve in sens.items():

@@ -40,14 +40,15 @@ _PANEL_LABEL = 26  # characters that fit above a panel
 _ROW_INCHES = 0.24  # a row of a heat map or bar chart, high enough for its label
 
 
-def sensitivity_curves(sens: Sensitivities, threshold: float | None = None) -> Figure:
+def sensitivity_curves(sens: Sensitivities, threshold: float | None = None, monotone: bool = True) -> Figure:
     """Loss against ratio, a small panel per group, all on one scale.
 
     Args:
         sens: What a sweep measured.
         threshold: Draw this loss as a line, and mark the ratio that it picks in each group.
+        monotone: By which rule it does: the cautious one, or PaddleSlim's; see `dysens.ratios.ratios_by_loss`.
     """
-    panels = curve_panels(sens, threshold)
+    panels = curve_panels(sens, threshold, monotone)
     columns = min(_PANEL_COLUMNS, math.ceil(math.sqrt(len(panels))))
     rows = math.ceil(len(panels) / columns)
     figure = _new_figure(max(2.1 * columns, 4.5), 1.5 * rows + 0.8)

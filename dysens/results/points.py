@@ -5,40 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 from dysens.errors import InputError
 from dysens.pruning.costs import Costs
+from dysens.ratios import checked_number, ratio_key
 
 FORMAT = 1
 """Version of the journal format; a reader refuses a higher one."""
 
-RATIO_DIGITS = 9
-"""Ratios are rounded to this many digits, so that 0.1 + 0.2 and 0.3 are one ratio and 1/3 is not 0.33."""
-
 BASELINE_TOLERANCE = 1e-5
 """Baselines closer than this, relatively, count as one: summing in another order moves the last digits."""
-
-
-def ratio_key(ratio: float) -> float:
-    """The ratio without its float noise.
-
-    Example:
-        >>> ratio_key(0.1 + 0.2)
-        0.3
-    """
-    return round(float(ratio), RATIO_DIGITS)
-
-
-def checked_number(what: str, value: Any) -> float:
-    """``value`` as a float (it may be a numpy scalar), or a sentence that says what is wrong with it."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(f"{what} must be a number, not {value!r:.80}.")
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise InputError(f"{what} is too large a number.") from error
 
 
 def checked_text(what: str, value: Any) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dysens.errors import InputError, JournalError
-from dysens.results.points import Header, Point, ratio_key
+from dysens.ratios import ratio_key
+from dysens.results.points import Header, Point
 from dysens.results.records import Claim, Record, Release, decode
 
 logger = logging.getLogger("dysens.results")

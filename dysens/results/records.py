@@ -11,8 +11,9 @@ from typing import Any, NoReturn, Union
 
 from dysens.errors import InputError, JournalError
 from dysens.pruning.costs import Costs
+from dysens.ratios import checked_number, ratio_key
 from dysens.results.owners import Owner
-from dysens.results.points import FORMAT, Header, Point, checked_number, checked_text, ratio_key
+from dysens.results.points import FORMAT, Header, Point, checked_text
 
 logger = logging.getLogger("dysens.results")
 

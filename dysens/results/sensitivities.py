@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Union
 from dysens.display import heat_html
 from dysens.errors import InputError, nearest
 from dysens.pruning.costs import Costs
+from dysens.ratios import (
+    Target,
+    by_path,
+    checked_number,
+    ratio_key,
+    ratios_by_flops,
+    ratios_by_loss,
+    ratios_by_params,
+)
 from dysens.results import tables
 from dysens.results.files import write_whole
 from dysens.results.loading import load_content
 from dysens.results.merging import merged_points, one_baseline, one_costs, partial_points
-from dysens.results.points import Point, checked_number, ratio_key
-from dysens.results.ratios import ratios_by_flops, ratios_by_loss, ratios_by_params
+from dysens.results.points import Point
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,8 +141,13 @@ class Sensitivities(Mapping[str, LossCurve]):
         """Plain dicts, as PaddleSlim has them."""
         return {name: dict(curve) for name, curve in self.items()}
 
-    def ratios_by_loss(self, threshold: float, monotone: bool = False) -> dict[str, float]:
-        """The ratio per group whose loss stays at the threshold; see `ratios.ratios_by_loss`."""
+    def ratios_by_loss(self, threshold: float, monotone: bool = True) -> dict[str, float]:
+        """The ratio per group whose loss stays at the threshold; see `dysens.ratios.ratios_by_loss`.
+
+        Args:
+            threshold: The loss that one group may cost.
+            monotone: The cautious rule, for which a lucky point beyond a high loss does not count. False is PaddleSlim's.
+        """
         return ratios_by_loss(self, threshold, monotone)
 
     def ratios_by_flops(self, target: float, align: int | None = None) -> dict[str, float]:
@@ -151,6 +164,23 @@ class Sensitivities(Mapping[str, LossCurve]):
     def ratios_by_params(self, target: float, align: int | None = None) -> dict[str, float]:
         """The same for a share of the parameters."""
         return ratios_by_params(self, self._known_costs(), target, align)
+
+    def ratios_for(self, target: Target) -> dict[str, float]:
+        """Ratios by layer path for a target, without the network.
+
+        Raises:
+            InputError: The target says nothing, or too much; no group may lose anything; or costs are not known.
+            UnreachableError: The measured ratios don't reach that far.
+        """
+        target.check()
+        if target.flops is not None:
+            ratios = self.ratios_by_flops(target.flops, target.align)
+        elif target.params is not None:
+            ratios = self.ratios_by_params(target.params, target.align)
+        else:
+            assert target.loss is not None  # that is what was checked
+            ratios = self.ratios_by_loss(target.loss, target.monotone)
+        return by_path(ratios, self.paths)
 
     def _known_costs(self) -> Costs:
         if self.costs is None:

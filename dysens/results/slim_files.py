@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from dysens.errors import InputError, JournalError, UnsafePickleError
+from dysens.ratios import checked_number, ratio_key
 from dysens.results.files import read_whole, write_whole
 from dysens.results.plain_pickle import STATUS, PickledArray, PickledStatus, load_plain
-from dysens.results.points import Point, checked_number, checked_text, ratio_key
+from dysens.results.points import Point, checked_text
 
 MAX_BYTES = 16 * 2**20
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Union
 
 from dysens.errors import InputError
-from dysens.results.ratios import ratios_by_loss
+from dysens.ratios import ratios_by_loss
 from dysens.results.sensitivities import Sensitivities
 from dysens.results.slim_files import is_slim_file, read_slim_file
 
@@ -52,7 +52,10 @@ def merge_sensitive(sensitivities: Sequence[Curves | File]) -> dict[str, dict[fl
 
 
 def get_ratios_by_loss(sensitivities: Curves, loss: float) -> dict[str, float]:
-    """The ratio per parameter whose loss stays at ``loss``; 0 where every measured loss is above it.
+    """PaddleSlim's choice: the ratio per parameter whose loss stays at ``loss``; 0 where every measured loss is above it.
+
+    It goes by the points as they were measured, so that a lucky one counts; `Sensitivities.ratios_by_loss` is
+    the cautious choice.
 
     Args:
         sensitivities: Name to {ratio: loss}.
@@ -62,5 +65,5 @@ def get_ratios_by_loss(sensitivities: Curves, loss: float) -> dict[str, float]:
         Name to ratio. `Sensitivities.ratios_by_loss` leaves out the zeros, as PaddleSlim's dygraph pruners
         do.
     """
-    admitted = ratios_by_loss(sensitivities, loss)
+    admitted = ratios_by_loss(sensitivities, loss, monotone=False)
     return {name: admitted.get(name, 0.0) for name, losses in sensitivities.items() if losses}

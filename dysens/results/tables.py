@@ -12,7 +12,8 @@ import pandas as pd
 
 from dysens.errors import InputError
 from dysens.pruning.costs import Costs
-from dysens.results.points import Point, checked_number
+from dysens.ratios import checked_number
+from dysens.results.points import Point
 from dysens.results.records import costs_from, from_json, point_fields, point_from, to_json
 
 COLUMNS = ("param", "path", "ratio", "metric", "loss", "seconds")

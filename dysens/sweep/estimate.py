@@ -19,7 +19,7 @@ from dysens.errors import InputError
 from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Slice, tensors_by_path
 from dysens.live import preserved
-from dysens.results.points import ratio_key
+from dysens.ratios import ratio_key
 from dysens.results.sensitivities import LossCurve, Sensitivities
 from dysens.sweep.evaluators import Evaluator
 

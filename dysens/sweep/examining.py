@@ -12,7 +12,7 @@ import numpy as np
 
 from dysens.errors import InputError
 from dysens.pruning.plan import PrunePlan
-from dysens.results.points import checked_number
+from dysens.ratios import checked_number
 from dysens.sweep.deciding import LOOKS, SCORES_PER_LOOK, Comparison, Estimate, Measurements
 from dysens.sweep.evaluating import EvaluatorScorer, Look
 from dysens.sweep.metrics import checked_baseline, metric_of, relative_loss

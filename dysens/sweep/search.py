@@ -20,8 +20,9 @@ from dysens.groups.group import ChannelGroup, Choice
 from dysens.groups.roles import Role
 from dysens.progress import Progress, progress
 from dysens.pruning.plan import PrunePlan, plan_for
+from dysens.ratios import ratio_key
 from dysens.results.journal import Journal
-from dysens.results.points import Point, ratio_key
+from dysens.results.points import Point
 from dysens.sweep.deciding import Estimate
 from dysens.sweep.evaluating import Look
 from dysens.sweep.examining import Evidence, Examiner

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dysens.groups.group import ChannelGroup
 from dysens.progress import Progress
+from dysens.ratios import ratio_key
 from dysens.results.journal import Journal
-from dysens.results.points import Point, ratio_key
+from dysens.results.points import Point
 
 Observer = Callable[[Point], object]
 

@@ -126,10 +126,10 @@ def test_ratios_within_a_loss(dysens, journal, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say how much to prune by one of --loss"),
+        ([], "Say how much to prune by one of --loss"),
         (["--loss", "0.1", "--flops", "0.5"], "not by --loss and --flops at once"),
         (["--loss", "0.1", "--align", "8"], "--align goes with"),
-        (["--loss", "-1"], "no group may lose anything"),
+        (["--loss", "-1"], "No group may lose anything"),
         (["--flops", "0.5"], "doesn't say what the network costs"),
     ],
 )

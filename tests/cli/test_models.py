@@ -227,7 +227,7 @@ def test_cuts_that_cannot_be(dysens, content, words, said):
 
 
 def test_sensitivities_without_an_aim_are_no_ratios(dysens, journal):
-    assert "say how much to prune" in dysens("prune", *MADE, journal).err
+    assert "Say how much to prune" in dysens("prune", *MADE, journal).err
 
 
 def test_a_sweep_goes_on_and_measures_only_what_is_missing(dysens, tmp_path):

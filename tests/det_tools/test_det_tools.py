@@ -12,8 +12,8 @@ import paddle
 import pytest
 import yaml
 
-from dysens.adapters.det import read_slim_config
 from dysens.cli import main as dysens
+from dysens.ratios import read_ratio_file
 
 from .conftest import run_tool, start_tool
 
@@ -56,7 +56,7 @@ def test_the_ratios_are_a_slim_config(pruned):
     whole = paddle.load(content["pretrain_weights"])
     assert whole["backbone.blocks5.0.pw_conv.conv.weight"].shape[0] == 256
     swept = {path for path, _ in points_in(pruned / "sensitivities.jsonl")}
-    chosen = read_slim_config(pruned / "ratios.yml").ratios
+    chosen = read_ratio_file(pruned / "ratios.yml").ratios
     assert chosen
     assert set(chosen) <= swept
 
@@ -160,7 +160,7 @@ def test_a_pickle_of_paddleslim_is_continued_and_pruned_by(pruned, layout_option
         **{(path, 0.5): known[name][0.5] for name, path in names.items()},
         (measured, 0.5): pytest.approx(points_in(pruned / "sensitivities.jsonl")[measured, 0.5], abs=1e-6),
     }
-    assert set(read_slim_config(tmp_path / "ratios.yml").ratios) <= {path for path, _ in points}
+    assert set(read_ratio_file(tmp_path / "ratios.yml").ratios) <= {path for path, _ in points}
     assert (tmp_path / "cut.plan.json").is_file()
 
 
@@ -188,7 +188,7 @@ def slim(tmp_path):
     ("options", "sentence"),
     [
         (["--steps", "ratios", "--flops", "0.3", "--loss", "0.1"], "not by --loss and --flops at once"),
-        (["--steps", "ratios"], "say how much to prune"),
+        (["--steps", "ratios"], "Say how much to prune"),
         (["--steps", "sweep", "--target_loss", "0.1", "--workers", "2"], "leave --workers out"),
         (["--steps", "ratios", "--loss", "0.1", "-s", "none.jsonl"], "run the step sweep first"),
         (["--steps", "prune", "--ratios_file", "none.yml"], "none.yml cannot be read"),

@@ -19,7 +19,7 @@ from dysens.cost import cost_of
 from dysens.errors import InputError
 from dysens.groups.roles import roles_of, tensors_by_path
 from dysens.pruning.costs import Costs, GroupCosts, Term, Width
-from dysens.results.cost_table import AnyCost, TermCost
+from dysens.ratios._cost_table import AnyCost, TermCost
 
 SMALL = ("SmallNet", "TinyNet", "TextNet", "ResNeXtBlock", "ShuffleNet", "Unequal")
 RATIOS = st.lists(st.one_of(st.floats(0, 0.999), st.sampled_from([0.0, 0.125, 0.5])), min_size=1, max_size=6)

@@ -15,9 +15,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from dysens.pruning.costs import Costs, GroupCosts, Term, Width
+from dysens.ratios import predicted_loss
 from dysens.report.html import write_report
 from dysens.results.points import Point
-from dysens.results.ratios import predicted_loss
 from dysens.results.sensitivities import Sensitivities
 
 HOSTILE = "</script><b>\"'&\u2028{{data}}\n.weight"

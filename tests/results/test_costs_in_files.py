@@ -8,8 +8,8 @@ import pytest
 
 from dysens.errors import InputError, UnreachableError
 from dysens.pruning.costs import Costs, GroupCosts, Term, Width
+from dysens.ratios import predicted_loss
 from dysens.results.journal import Journal
-from dysens.results.ratios import predicted_loss
 from dysens.results.sensitivities import Sensitivities
 
 from .common import PATHS, header, point

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dysens.adapters.det.evaluator import Detections, DetEvaluator
 from dysens.adapters.det.export import export, score_exported
 from dysens.adapters.det.resuming import resumed_trainer
-from dysens.adapters.det.slim_config import SlimConfig, read_slim_config, write_slim_config
 from dysens.adapters.det.task import DetTask
 from dysens.adapters.det.weights import load_weights
 from dysens.adapters.det.workspace import DetConfig, load_config
@@ -22,12 +21,9 @@ __all__ = [
     "DetEvaluator",
     "DetTask",
     "Detections",
-    "SlimConfig",
     "export",
     "load_config",
     "load_weights",
-    "read_slim_config",
     "resumed_trainer",
     "score_exported",
-    "write_slim_config",
 ]

@@ -17,9 +17,9 @@ import paddle
 from dysens.adapters.det.checkpoints import keep_plans_beside_checkpoints
 from dysens.adapters.det.inputs import Size, configured_size, example_inputs, train_inputs
 from dysens.adapters.det.ppdet_import import import_ppdet
-from dysens.adapters.det.slim_config import slim_config_of
 from dysens.adapters.det.workspace import DetConfig, current_config
 from dysens.errors import InputError
+from dysens.ratios import ratios_of_pruner
 from dysens.sensitivity import DygraphSensitivity
 
 
@@ -47,10 +47,8 @@ class Pruner:
         self.pruned_params = pruned_params
         self.pruned_ratios = pruned_ratios
         self.print_params = print_params
-        self._wanted = slim_config_of(
-            "The slim config",
-            {"criterion": criterion, "pruned_params": pruned_params, "pruned_ratios": pruned_ratios},
-        )
+        section = {"criterion": criterion, "pruned_params": pruned_params, "pruned_ratios": pruned_ratios}
+        self._wanted = ratios_of_pruner(section, "The slim config")
 
     def __call__(self, model: paddle.nn.Layer) -> paddle.nn.Layer:
         """Cuts the model in place."""
@@ -59,7 +57,7 @@ class Pruner:
         ds = DygraphSensitivity(
             model,
             example_inputs(size),
-            criterion=self._wanted.criterion,
+            criterion=str(self._wanted.criterion),
             train_inputs=_train_inputs(config, size, logger),
         )
         if self.print_params:

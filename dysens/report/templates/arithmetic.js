@@ -1,4 +1,4 @@
-// The rules of dysens.results.ratios and dysens.pruning.costs, value for value. A point is [ratio, loss], by rising ratio.
+// The rules of dysens.ratios._by_loss and dysens.pruning.costs, value for value. A point is [ratio, loss], by rising ratio.
 
 function lossAt(point) {
   return point[1] === null ? Infinity : point[1];

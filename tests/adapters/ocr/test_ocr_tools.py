@@ -215,7 +215,7 @@ def test_search_leaves_ratios_and_a_budget_within_them(session, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--steps", "ratios"], "say how much to prune by one of --loss"),
+        (["--steps", "ratios"], "Say how much to prune by one of --loss"),
         (["--steps", "ratios", "--loss", "0.1", "--flops", "0.3"], "not by --loss and --flops at once"),
         (["--steps", "ratios", "--loss", "0.1", "--target_loss", "0.1"], "leave one out"),
         (["--steps", "ratios", "--loss", "0.1", "--align", "8"], "--align goes with --flops or --params"),

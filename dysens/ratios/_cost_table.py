@@ -9,17 +9,17 @@ import numpy as np
 
 from dysens.pruning.costs import Costs, lost
 
-Choice = tuple[int, ...]
+OptionIndex = tuple[int, ...]
 """The index of one option per group."""
 
 
 class CostTable(Protocol):
     """What a search asks for."""
 
-    def of(self, choice: Choice) -> float:
+    def of(self, choice: OptionIndex) -> float:
         """What remains for a choice."""
 
-    def along(self, choice: Choice, group: int) -> np.ndarray:
+    def along(self, choice: OptionIndex, group: int) -> np.ndarray:
         """What remains for every option of one group, while the others stand still."""
 
 
@@ -36,16 +36,16 @@ class AnyCost:
     ) -> None:
         self._ratios = ratios
         self._cost = cost
-        self._known: dict[Choice, float] = {}
+        self._known: dict[OptionIndex, float] = {}
 
-    def of(self, choice: Choice) -> float:
+    def of(self, choice: OptionIndex) -> float:
         """See `CostTable`."""
         if choice not in self._known:
             named = zip(self._ratios.items(), choice)
             self._known[choice] = float(self._cost({name: options[i] for (name, options), i in named}))
         return self._known[choice]
 
-    def along(self, choice: Choice, group: int) -> np.ndarray:
+    def along(self, choice: OptionIndex, group: int) -> np.ndarray:
         """See `CostTable`."""
         options = range(len(list(self._ratios.values())[group]))
         return np.array([self.of((*choice[:group], i, *choice[group + 1 :])) for i in options])
@@ -76,15 +76,15 @@ class TermCost:
             np.flatnonzero(np.isin(self._places, np.flatnonzero(lose.any(axis=0))).any(axis=1))
             for lose in self._losing
         ]
-        self._choice: Choice = (0,) * len(self._losing)
+        self._choice: OptionIndex = (0,) * len(self._losing)
         self._values = self._coefficients * self._left[self._places].prod(axis=1)
 
-    def of(self, choice: Choice) -> float:
+    def of(self, choice: OptionIndex) -> float:
         """See `CostTable`."""
         self._move_to(choice)
         return float(self._values.sum())
 
-    def along(self, choice: Choice, group: int) -> np.ndarray:
+    def along(self, choice: OptionIndex, group: int) -> np.ndarray:
         """See `CostTable`."""
         self._move_to(choice)
         touched, losing = self._terms[group], self._losing[group]
@@ -93,7 +93,7 @@ class TermCost:
         fixed = self._values.sum() - self._values[touched].sum()
         return np.asarray(fixed + changing)
 
-    def _move_to(self, choice: Choice) -> None:
+    def _move_to(self, choice: OptionIndex) -> None:
         """Searches ask for neighbours of what they asked for last: only what differs is computed anew."""
         if choice == self._choice:
             return

@@ -3,11 +3,10 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from results.common import golden_sensitivities
 
 from dysens.errors import InputError
-from dysens.results.ratios import monotone_envelope, predicted_loss, ratios_by_loss
-
-from .common import golden_sensitivities
+from dysens.ratios import monotone_envelope, predicted_loss, ratios_by_loss, threshold_segments
 
 ratios = st.integers(1, 99).map(lambda number: number / 100)
 losses = st.floats(-2, 2)
@@ -19,14 +18,14 @@ thresholds = st.floats(-1, 1.5)
 @pytest.mark.parametrize("criterion", ["fpgm", "l1"])
 def test_golden_ratios_of_paddleslim(name, criterion):
     sensitivities, expected = golden_sensitivities(name, criterion)
-    chosen = ratios_by_loss(sensitivities, 0.05)
+    chosen = ratios_by_loss(sensitivities, 0.05, monotone=False)
     assert chosen == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_highest_ratio_counts_even_after_a_bump():
+def test_the_highest_ratio_counts_after_a_bump_only_by_paddleslims_rule():
     bumpy = {0.1: 0.0, 0.2: 0.2, 0.3: 0.04, 0.4: 0.06}
-    assert ratios_by_loss({"a": bumpy}, 0.05) == {"a": pytest.approx(0.35)}
-    assert ratios_by_loss({"a": bumpy}, 0.05, monotone=True) == {"a": pytest.approx(0.125)}
+    assert ratios_by_loss({"a": bumpy}, 0.05, monotone=False) == {"a": pytest.approx(0.35)}
+    assert ratios_by_loss({"a": bumpy}, 0.05) == {"a": pytest.approx(0.125)}
 
 
 def test_edges():
@@ -39,6 +38,9 @@ def test_edges():
 def test_no_score_admits_nothing_beyond_the_point_before():
     assert ratios_by_loss({"a": {0.1: 0.01, 0.2: math.inf}}, 0.05) == {"a": 0.1}
     assert ratios_by_loss({"a": {0.1: math.inf}}, 0.05) == {}
+    for monotone, chosen in ((True, 0.1), (False, 0.3)):
+        curve = {0.1: 0.01, 0.2: math.nan, 0.3: 0.02}
+        assert ratios_by_loss({"a": curve}, 0.05, monotone) == {"a": chosen}
 
 
 @pytest.mark.parametrize("threshold", [math.nan, None, "0.05"])
@@ -65,6 +67,19 @@ def test_the_envelope_never_prunes_more(curve, threshold):
         ratios_by_loss({"a": curve}, threshold, monotone).get("a", 0.0) for monotone in (False, True)
     )
     assert careful <= plain + 1e-12
+
+
+@given(curves, st.booleans())
+def test_segments_rise_and_meet_the_measured_points(curve, monotone):
+    segments = threshold_segments(curve, monotone)
+    assert [segment.loss for segment in segments] == sorted({segment.loss for segment in segments})
+    assert [segment.ratio for segment in segments] == sorted({segment.ratio for segment in segments})
+    assert bool(segments) == bool(curve)
+    for segment in segments:
+        assert segment.at(segment.loss) == segment.ratio
+        assert segment.ratio in curve
+    if segments:
+        assert segments[-1].at(math.inf) == max(curve)
 
 
 @given(curves)
@@ -110,7 +125,7 @@ class TestAgainstPaddleSlim:
     @given(st.dictionaries(st.sampled_from("abc"), curves), thresholds)
     def test_the_dygraph_rule(self, slim_pruner, sensitivities, threshold):
         theirs = slim_pruner._get_ratios_by_loss(None, sensitivities, threshold)
-        assert ratios_by_loss(sensitivities, threshold) == theirs
+        assert ratios_by_loss(sensitivities, threshold, monotone=False) == theirs
 
     @settings(deadline=None)
     @given(st.dictionaries(st.sampled_from("abc"), curves), thresholds)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dysens.errors import InputError, UnreachableError
-from dysens.results.ratios import predicted_loss, ratios_for_budget
+from dysens.ratios import predicted_loss, ratios_for_budget
 
 
 def chain(seed, groups, steps):

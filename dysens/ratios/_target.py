@@ -1,0 +1,70 @@
+"""How much is to be pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dysens.errors import InputError
+
+
+@dataclass(frozen=True)
+class Target:
+    """How much is to be pruned: exactly one of the first three, or none after a search.
+
+    Attributes:
+        loss: The loss that every single group may cost.
+        flops: Share of the FLOPs to remove.
+        params: Share of the parameters to remove.
+        align: Leave a multiple of so many channels, with ``flops`` or ``params``.
+        monotone: With ``loss``: the cautious rule (see `ratios_by_loss`); False is PaddleSlim's.
+    """
+
+    loss: float | None = None
+    flops: float | None = None
+    params: float | None = None
+    align: int | None = None
+    monotone: bool = True
+
+    def check(self, searched: bool = False) -> None:
+        """Refuse a target that says nothing, or too much.
+
+        Args:
+            searched: Whether the ratios come from a search for a target loss.
+
+        Raises:
+            InputError: It does.
+        """
+        given = [f"--{name}" for name in ("loss", "flops", "params") if getattr(self, name) is not None]
+        if searched and self.loss is not None:
+            raise InputError(
+                "A search for a target loss finds what each group may lose within it, so --loss says it twice: leave "
+                "one out."
+            )
+        if len(given) > 1 or (not given and not searched):
+            raise InputError(
+                "Say how much to prune by one of --loss (what each group may cost), --flops or --params (share to "
+                "remove)" + (f", not by {' and '.join(given)} at once." if given else ".")
+            )
+        if self.align is not None and self.flops is None and self.params is None:
+            raise InputError("--align goes with --flops or --params, not with a loss.")
+        if not self.monotone and self.loss is None:
+            raise InputError("PaddleSlim's rule is one for a loss: it goes with --loss only.")
+
+
+def by_path(ratios: Mapping[str, float], paths: Mapping[str, str]) -> dict[str, float]:
+    """Ratios under layer paths, which are the same in every process, without those of 0.
+
+    Args:
+        ratios: By group name.
+        paths: Group name to layer path; a group without one keeps its name.
+
+    Raises:
+        InputError: Nothing is left.
+    """
+    chosen = {paths.get(name, name): ratio for name, ratio in ratios.items() if ratio > 0}
+    if not chosen:
+        raise InputError(
+            "No group may lose anything at that target; allow more loss, or measure smaller ratios."
+        )
+    return chosen

@@ -40,9 +40,7 @@ class Exported:
     @property
     def comparison(self) -> str:
         """How it was compared with the live network, in a line."""
-        return (
-            f"its outputs on {self.compared_on} differ from the network's by {self.difference:.1e} at most"
-        )
+        return f"its outputs on {self.compared_on} differ from the network's by {self.difference:.1e} at most"
 
     def __str__(self) -> str:
         return f"exported to {self.prefix} ({self.bytes:,} bytes)\n{self.comparison}"

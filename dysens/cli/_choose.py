@@ -67,9 +67,7 @@ def _counted_ratios(options: Namespace, sens: Sensitivities) -> dict[str, float]
 
 def _add_plot(parser: CommandParser) -> None:
     add_sensitivities(parser)
-    parser.option(
-        "output", type=Path, metavar="FILE", help=".png, .svg or .pdf (default: SENS.KIND.png)"
-    )
+    parser.option("output", type=Path, metavar="FILE", help=".png, .svg or .pdf (default: SENS.KIND.png)")
     parser.option(
         "kind",
         type=one_of(KINDS),

@@ -44,9 +44,7 @@ def holds_sensitivities(path: Path) -> bool:
 
 def _add_show(parser: CommandParser) -> None:
     add_sensitivities(parser)
-    parser.option(
-        "loss", type=number, metavar="L", help="add the ratio that this loss allows each group"
-    )
+    parser.option("loss", type=number, metavar="L", help="add the ratio that this loss allows each group")
     add_rule(parser)
     parser.option(
         "sort",

@@ -78,7 +78,7 @@ def add_model(parser: CommandParser, optional: bool = False) -> None:
         parser: The command's.
         optional: Whether it may be left out.
     """
-    nargs = {"nargs": "?"} if optional else {}
+    nargs: dict[str, Any] = {"nargs": "?"} if optional else {}
     parser.add_argument(
         "model", metavar="MODEL", help="module:function, OCR/det config, paddle.vision name", **nargs
     )
@@ -141,9 +141,7 @@ def add_measuring(parser: CommandParser, journal: Path | None) -> None:
         metavar="FILE",
         help=f"journal, new or continued{f' ({journal})' if journal else ''}",
     )
-    parser.list_option(
-        "ratios", numbers, metavar="R,R..", help="shares of filters to try (0.1,0.2,...,0.9)"
-    )
+    parser.list_option("ratios", numbers, metavar="R,R..", help="shares of filters to try (0.1,0.2,...,0.9)")
     parser.list_option("only", names, metavar="A,B..", help="measure only these (patterns allowed)")
     parser.option(
         "fast", type=one_of(FAST), default="auto", metavar="HOW", help="compiled copy: auto, on, off (auto)"

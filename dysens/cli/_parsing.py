@@ -25,7 +25,11 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     spelling: ClassVar[Spelling] = DYSENS
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = {"sen_file": ["-o"], "output": ["-o"], "evaluator": ["-e"]}
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {
+        "sen_file": ["-o"],
+        "output": ["-o"],
+        "evaluator": ["-e"],
+    }
     repeats: ClassVar[bool] = False
 
     def __init__(self, **settings: Any) -> None:

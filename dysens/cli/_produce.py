@@ -22,10 +22,10 @@ from dysens.cli._options import (
 from dysens.cli._output import Output
 from dysens.cli._parsing import CommandParser
 from dysens.errors import DysensError
+from dysens.ratios import RatioFile, Target, read_ratio_file
 
 if TYPE_CHECKING:
     from dysens.pipeline import Cut
-    from dysens.ratios import RatioFile
     from dysens.results.sensitivities import Sensitivities
 
 
@@ -48,19 +48,20 @@ def _add_prune(parser: CommandParser) -> None:
 
 
 def _prune(options: Namespace, out: Output) -> None:
-    ratio_file, sens = _chosen_by(options)  # what cannot be read is said before Paddle is loaded
+    source = _chosen_by(options)  # what cannot be read is said before Paddle is loaded
 
     from dysens.cli._tables import outcome_text
     from dysens.pipeline import choose, criterion_of, prune, warn_of_other_weights
 
-    journal = None if sens is None else options.chosen_by
-    criterion = criterion_of(options.criterion, ratio_file, journal)
-    subject = subject_of(model_name(options), criterion, options)
-    if ratio_file is not None:
-        ratios = ratio_file.ratios
+    if isinstance(source, RatioFile):
+        criterion = criterion_of(options.criterion, source)
+        subject = subject_of(model_name(options), criterion, options)
+        ratios = source.ratios
     else:
+        criterion = criterion_of(options.criterion, journal=options.chosen_by)
+        subject = subject_of(model_name(options), criterion, options)
         warn_of_other_weights(subject, options.chosen_by)
-        ratios = choose(sens, target_of(options), subject)
+        ratios = choose(source, target_of(options), subject)
     cut = prune(subject, ratios, options.output)
     if options.plot is not None:
         from dysens.report.plots import widths
@@ -70,16 +71,15 @@ def _prune(options: Namespace, out: Output) -> None:
     out.say(cut.remarks)
 
 
-def _chosen_by(options: Namespace) -> tuple[RatioFile | None, Sensitivities | None]:
+def _chosen_by(options: Namespace) -> RatioFile | Sensitivities:
     """What the file holds: ratios, or, if there is a target, sensitivities to choose them from."""
-    from dysens.ratios import Target, read_ratio_file
     from dysens.results.sensitivities import Sensitivities
 
     target = target_of(options)
     if target == Target() and not holds_sensitivities(options.chosen_by):
-        return read_ratio_file(options.chosen_by), None
+        return read_ratio_file(options.chosen_by)
     target.check()
-    return None, Sensitivities.load(options.chosen_by)
+    return Sensitivities.load(options.chosen_by)
 
 
 def _data(cut: Cut) -> dict[str, Any]:

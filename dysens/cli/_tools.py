@@ -82,9 +82,7 @@ class Tool:
             formatter_class=RawDescriptionHelpFormatter,
         )
         parser.option("config", required=True, metavar="FILE", help=f"a {FRAMEWORKS[self.kind]} config")
-        parser.option(
-            "opt", nargs="+", default=[], metavar="Key.sub=value", help="overrides of the config"
-        )
+        parser.option("opt", nargs="+", default=[], metavar="Key.sub=value", help="overrides of the config")
         if self.kind == OCR:
             parser.option(
                 "submodel", metavar="NAME", help="network of a distillation config, such as Student"
@@ -195,9 +193,7 @@ def _sensitivity(options: Namespace, name: ModelName) -> None:
 
     steps = options.steps
     if options.resume is not None and steps != ["train"]:
-        raise InputError(
-            f"{flag('resume')} goes on with a fine-tuning, so it takes {flag('steps')} train."
-        )
+        raise InputError(f"{flag('resume')} goes on with a fine-tuning, so it takes {flag('steps')} train.")
     if not options.print_params:
         _step_options(options, Path()).check(steps)  # before anything is built
     with ExitStack() as closing:

@@ -1,4 +1,4 @@
-"""The story that the demos of both frameworks tell: a released network, made smaller, fine-tuned and exported, without any data."""
+"""The story that the demos of both frameworks tell: a released network, made smaller, fine-tuned, exported, without any data."""
 
 from __future__ import annotations
 

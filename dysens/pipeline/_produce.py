@@ -61,9 +61,7 @@ def choose(
     return sens.ratios_for(target)
 
 
-def criterion_of(
-    given: str | None, ratio_file: RatioFile | None = None, journal: Path | None = None
-) -> str:
+def criterion_of(given: str | None, ratio_file: RatioFile | None = None, journal: Path | None = None) -> str:
     """By which criterion to cut: the one that was given, or the one that ratios were chosen or losses were measured with.
 
     Args:

@@ -51,9 +51,7 @@ class ExportedDetector(Exported):
         """How it was compared with the live network, in a line."""
         if not self.boxes:
             return f"not compared: the network finds no box in {self.compared_on}"
-        return (
-            f"its {self.boxes} boxes in {self.compared_on} differ from the network's by {self.difference:.1e} at most"
-        )
+        return f"its {self.boxes} boxes in {self.compared_on} differ from the network's by {self.difference:.1e} at most"
 
 
 def export(

@@ -156,7 +156,7 @@ class DetTask(Task):
         return Path("output_inference") / str(self.config["filename"])
 
     def export(self, folder: Path, images: Mapping[str, paddle.Tensor] | None = None) -> Exported:
-        """Write `model` for PaddleDetection's ``deploy/``; compared on images of ``EvalDataset``: in noise few boxes are found."""
+        """Write `model` for PaddleDetection's ``deploy/``; compared on images of ``EvalDataset``: noise has few boxes."""
         if images is None:
             try:
                 images = self.first_images()

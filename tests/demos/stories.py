@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dysens.recipes.demo import EXPORTED, PRUNED, TUNED, WHOLE
+from dysens.demos._story import EXPORTED, PRUNED, TUNED, WHOLE
 
 
 def check_table(printed, lowest_score, flops_left):

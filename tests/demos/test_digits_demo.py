@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dysens import DygraphSensitivity, Sensitivities, cli
-from dysens.demo import FILES, INPUT_SHAPE, DigitNet, main, results_table
+from dysens.demos.digits import FILES, INPUT_SHAPE, DigitNet, main, results_table
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.plan import PrunePlan
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recipes.stories import check_table
+from demos.stories import check_table
 
+from dysens.demos._story import PRUNED, TUNED, WHOLE, Row, table
+from dysens.demos.ocr import main
 from dysens.latency import model_files
-from dysens.recipes.demo import PRUNED, TUNED, WHOLE, Row, table
-from dysens.recipes.ocr_demo import main
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "ocr"
 

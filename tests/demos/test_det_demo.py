@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from recipes.stories import check_table
+from demos.stories import check_table
 
+from dysens.demos._story import PRUNED, TUNED, WHOLE, demo_parser, run_demo
+from dysens.demos.det import SETTINGS, main, make_task
 from dysens.latency import model_files
-from dysens.recipes.demo import PRUNED, TUNED, WHOLE, demo_parser, run_demo
-from dysens.recipes.det_demo import SETTINGS, DetDemo, main
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "det"
 # Half of the size that the detector was trained for: it still finds something, and a forward takes a quarter of the time.
@@ -36,7 +36,7 @@ def test_the_whole_story(tmp_path, capsys):
         overrides=(*quick.overrides, *SMALL),
     )
     arguments = ["--output", str(tmp_path), "--configs", str(CONFIGS)]
-    run_demo(demo_parser(None, SETTINGS, "det").parse_args(arguments), {"layout": setting}, DetDemo)
+    run_demo(demo_parser(None, SETTINGS, "det").parse_args(arguments), {"layout": setting}, make_task)
     check_table(capsys.readouterr().out, lowest_score=0.2, flops_left=0.74)
     folder = tmp_path / "layout"
     for state in (WHOLE, PRUNED, TUNED):

@@ -116,7 +116,6 @@ def overview() -> str:
             "",
             "example:",
             "  dysens sweep net:build --input-shape 1,3,224,224 -o sens.jsonl",
-            "  dysens show sens.jsonl",
             "  dysens prune net:build sens.jsonl --flops 0.5 -o out/pruned",
             "",
             "dysens COMMAND --help   its options          dysens --version",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +18,8 @@ from dysens.pruning.variance import Variance
 from dysens.sensitivity import DygraphSensitivity
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.worker import Build
+
+logger = logging.getLogger(__name__)
 
 VARIANCE = "variance"  # the criterion that looks at the evaluator's data
 
@@ -55,13 +59,21 @@ class Subject:
     @cached_property
     def ds(self) -> DygraphSensitivity:
         """The groups of the network, proven for the eval forward and, unless it is left out, for the training forward."""
-        return DygraphSensitivity(
+        start = time.perf_counter()
+        ds = DygraphSensitivity(
             self.task.model,
             self.task.example_inputs,
             criterion=self._criterion(),
             skip_vars=self.skip,
             train_inputs=self._train_inputs() if self.training else None,
         )
+        logger.info(
+            "%s: %d groups found and proven in %.1f s",
+            type(self.task.model).__name__,
+            len(ds.groups),
+            time.perf_counter() - start,
+        )
+        return ds
 
     @cached_property
     def deployed(self) -> list[str] | None:

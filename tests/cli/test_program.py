@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from dysens.cli import COMMANDS, parser
 
 from dysens import __version__
+from dysens.cli import COMMANDS, parser
 
 EVERY = sorted(COMMANDS)
 

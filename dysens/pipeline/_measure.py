@@ -66,11 +66,9 @@ def sweep(subject: Subject, options: Measuring) -> Sensitivities:
     Raises:
         InputError: The network has random weights, or the whole of it scores next to nothing.
     """
-    return subject.ds.sensitive(
-        workers=options.workers,
-        build=_build(subject) if options.workers > 1 else None,
-        **_arguments(subject, options),
-    )
+    arguments = _arguments(subject, options)  # which refuses what makes no sense before groups are looked for
+    build = (subject.build or subject.task.build) if options.workers > 1 else None
+    return subject.ds.sensitive(workers=options.workers, build=build, **arguments)
 
 
 def search(subject: Subject, options: Measuring) -> SearchResult:
@@ -122,10 +120,6 @@ def _arguments(subject: Subject, options: Measuring) -> dict[str, Any]:
         "fast": options.fast,
         "observer": options.observer,
     }
-
-
-def _build(subject: Subject) -> Any:
-    return subject.task.build if subject.build is None else subject.build
 
 
 def _guarded(subject: Subject) -> Scoring:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any, ClassVar, Union
 import paddle
 
 from dysens.adapters._export import Exported
+from dysens.errors import InputError
 from dysens.latency import Inputs
 from dysens.ratios import write_ratio_file
 from dysens.sweep.evaluators import Evaluator
 from dysens.sweep.worker import Build
+
+logger = logging.getLogger(__name__)
 
 Scoring = Union[Evaluator, Callable[[], Any]]
 """What scores a model: an `Evaluator`, or a function that scores the live model by itself."""
@@ -133,6 +137,14 @@ class Task(ABC):
         Raises:
             InputError: There are no data.
         """
+
+    def images_to_compare(self) -> Any:
+        """`first_images`; None, with a warning, for who exports without having data."""
+        try:
+            return self.first_images()
+        except InputError as error:
+            logger.warning("There are no images to compare on: %s", error)
+            return None
 
     @abstractmethod
     def timing_inputs(self) -> Inputs:

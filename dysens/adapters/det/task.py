@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -27,8 +26,6 @@ from dysens.flags import setting
 from dysens.latency import Inputs
 from dysens.ratios import write_ratio_file
 from dysens.sweep.worker import Build, Built
-
-logger = logging.getLogger(__name__)
 
 FINAL = "model_final"  # how ppdet's Trainer calls its last checkpoint
 
@@ -157,12 +154,7 @@ class DetTask(Task):
 
     def export(self, folder: Path, images: Mapping[str, paddle.Tensor] | None = None) -> Exported:
         """Write `model` for PaddleDetection's ``deploy/``; compared on images of ``EvalDataset``: noise has few boxes."""
-        if images is None:
-            try:
-                images = self.first_images()
-            except InputError as error:
-                logger.warning("There are no images to compare on: %s", error)
-        return export(self, folder, images)
+        return export(self, folder, self.images_to_compare() if images is None else images)
 
     def score_exported(self, source: Path) -> float:
         """The mAP of an exported model on ``EvalDataset``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cached_property, partial
@@ -28,8 +27,6 @@ from dysens.errors import InputError
 from dysens.flags import setting
 from dysens.latency import Inputs
 from dysens.sweep.worker import Build, Built
-
-logger = logging.getLogger(__name__)
 
 TRAIN_SAMPLES = 2  # enough for batch norm in training mode
 
@@ -165,12 +162,7 @@ class OcrTask(Task):
 
     def export(self, folder: Path, images: paddle.Tensor | None = None) -> Exported:
         """Write `model` for PaddleOCR's predictors; compared on images of ``Eval``, since in noise a detector sees no text."""
-        if images is None:
-            try:
-                images = self.first_images()
-            except InputError as error:
-                logger.warning("There are no images to compare on: %s", error)
-        return export(self, folder, images)
+        return export(self, folder, self.images_to_compare() if images is None else images)
 
     def score_exported(self, source: Path) -> float:
         """The main indicator of an exported model on ``Eval``."""

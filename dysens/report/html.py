@@ -2,8 +2,8 @@
 
     write_report("sens.jsonl", "report.html")
 
-The page computes ratios by a loss threshold, predicted losses, FLOPs and parameters itself, by the same rules as
-`dysens.ratios._by_loss` and `dysens.pruning.costs`; the ratios for a share of the FLOPs are computed here and only shown there.
+Ratios are chosen here, by `dysens.ratios`, and only shown there: for every loss threshold as lines that the page reads off, for
+every share of the FLOPs as a row. FLOPs and parameters that are left the page counts itself, as `dysens.pruning.costs` does.
 """
 
 from __future__ import annotations

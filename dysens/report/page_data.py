@@ -10,7 +10,7 @@ from typing import Any
 from dysens.errors import InputError, UnreachableError
 from dysens.progress import progress
 from dysens.pruning.costs import Costs
-from dysens.ratios import ratios_by_flops
+from dysens.ratios import Curve, predicted_curve, ratios_by_flops, threshold_segments
 from dysens.report.plot_data import layer_label
 from dysens.results.points import Point
 from dysens.results.sensitivities import Sensitivities
@@ -20,7 +20,7 @@ TARGETS = tuple(percent / 100 for percent in range(2, 100, 2))
 
 
 def page_data(sens: Sensitivities, costs: Costs | None = None, show_progress: bool = False) -> dict[str, Any]:
-    """Groups, curves, costs, and the ratios for every share of the FLOPs that can be removed.
+    """Groups, curves, costs, and the ratios for every loss threshold and every share of the FLOPs that can be removed.
 
     Args:
         sens: What was measured.
@@ -73,11 +73,16 @@ def _names(sens: Sensitivities, costs: Costs | None) -> list[str]:
 
 
 def _group(sens: Sensitivities, name: str) -> dict[str, Any]:
+    """A group's points, and what follows from them by the rules of `dysens.ratios`: the page has none of its own."""
+    curve: Curve = sens.get(name, {})
     return {
         "name": name,
         "path": _path(sens, name),
         "label": _label(sens, name),
-        "points": [[ratio, _number(loss)] for ratio, loss in (sens[name].items() if name in sens else ())],
+        "points": _line(curve),
+        "cautious": [list(segment) for segment in threshold_segments(curve)],
+        "paddleslim": [list(segment) for segment in threshold_segments(curve, monotone=False)],
+        "predicted": _line(predicted_curve(curve)),
         "partial": _partial(point for point in sens.partial_points if point.param == name),
     }
 
@@ -95,6 +100,10 @@ def _partial(points: Iterable[Point]) -> list[list[Any]]:
     return [
         [point.ratio, _number(point.loss), point.share] for point in sorted(points, key=lambda p: p.ratio)
     ]
+
+
+def _line(curve: Curve) -> list[list[float | None]]:
+    return [[ratio, _number(loss)] for ratio, loss in curve.items()]
 
 
 def _number(loss: float) -> float | None:

@@ -27,6 +27,7 @@ from dysens.sweep.metrics import metric_of
 logger = logging.getLogger(__name__)
 
 DEFAULT_CRITERION = "fpgm"
+CRITERION_NAMES = (*CRITERIA, VARIANCE)
 
 
 def choose(
@@ -62,27 +63,32 @@ def choose(
 
 
 def criterion_of(given: str | None, ratio_file: RatioFile | None = None, journal: Path | None = None) -> str:
-    """By which criterion to cut: the one that was given, or the one that ratios were chosen or losses were measured with.
+    """By which criterion to cut: the one that was given, or the one that ratios are for or losses were measured with.
 
     Args:
         given: What the user said; None for nothing.
-        ratio_file: Where the ratios are from, if from a file that may know it.
-        journal: Where the sensitivities are from, if ratios are chosen right now.
+        ratio_file: Where the ratios are from, if from a file. A slim config knows its criterion.
+        journal: Where the sensitivities are from; a file that is not there knows nothing.
 
     Raises:
         InputError: Another one was given than the ratio file is for.
     """
-    if ratio_file is not None:
-        if given is not None:
-            ratio_file.check_criterion(given)
-        return given or ratio_file.criterion or DEFAULT_CRITERION
-    header = header_of(journal) if journal is not None else None
+    if ratio_file is not None and given is not None:
+        ratio_file.check_criterion(given)
+    header = header_of(journal) if journal is not None and journal.is_file() else None
     measured = header.criterion if header is not None else None
     if given is not None and measured is not None and given != measured:
         logger.warning(
             "%s was swept with the criterion %s; what %s cuts may cost more.", journal, measured, given
         )
-    return given or (measured if measured in (*CRITERIA, VARIANCE) else None) or DEFAULT_CRITERION
+    known = (ratio_file and ratio_file.criterion) or (measured if measured in CRITERION_NAMES else None)
+    if given is None and known is None:
+        logger.info(
+            "No file says by which criterion to cut: it is %s (%s changes it).",
+            DEFAULT_CRITERION,
+            flag("criterion"),
+        )
+    return given or known or DEFAULT_CRITERION
 
 
 def warn_of_other_weights(subject: Subject, journal: Path) -> None:

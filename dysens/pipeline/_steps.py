@@ -71,10 +71,11 @@ def run_steps(subject: Subject, options: StepOptions, steps: Sequence[str], say:
 
 
 def _criterion(options: StepOptions, steps: Sequence[str]) -> str:
-    """A sweep decides; a cut alone goes by the file that it reads."""
-    if "prune" in steps and not {"sweep", "ratios"} & set(steps):
-        return criterion_of(options.criterion, read_ratio_file(options.ratios_file))
-    return options.criterion or DEFAULT_CRITERION
+    """A sweep takes what it is told; the later steps go by the files that they read."""
+    if "sweep" in steps or not {"ratios", "prune"} & set(steps):
+        return options.criterion or DEFAULT_CRITERION
+    ratio_file = None if "ratios" in steps else read_ratio_file(options.ratios_file)
+    return criterion_of(options.criterion, ratio_file, result_file(options.measuring))
 
 
 def _measure_step(subject: Subject, options: StepOptions, say: Say) -> None:

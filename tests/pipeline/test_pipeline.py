@@ -136,6 +136,9 @@ def test_which_criterion_cuts(model, tmp_path, caplog):
     options = measuring(tmp_path)
     sweep(Subject(LayerTask(model, SHAPE, Agreement(model)), "l1"), options)
     assert criterion_of(None, journal=options.sen_file) == "l1"
+    assert criterion_of(None, RatioFile({"a": 0.5}), options.sen_file) == "l1"
+    assert criterion_of(None, RatioFile({"a": 0.5}, "random"), options.sen_file) == "random"
+    assert criterion_of(None, journal=tmp_path / "none.jsonl") == "fpgm"
     assert not caplog.records
     assert criterion_of("l2", journal=options.sen_file) == "l2"
     assert "swept with the criterion l1" in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -122,3 +123,29 @@ def test_the_same_score(by_tools, overrides, capfd):
     assert json.loads(capfd.readouterr().out)["score"] == pytest.approx(
         float(printed.split("hmean ")[1].split(",")[0]), abs=1e-4
     )
+
+
+INTERRUPTING = """
+calls = []
+
+def score(model):
+    calls.append(model)
+    if len(calls) > 2:  # the whole network, and one point
+        raise KeyboardInterrupt
+    return 0.9
+"""
+
+
+def test_ctrl_c_in_a_tool_says_how_to_go_on(overrides, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "interrupting.py").write_text(INTERRUPTING)
+    opt = ["-c", str(CONFIG), "-o", *overrides, f"Global.save_model_dir={tmp_path}"]
+    measured = ["--pruned_params", GROUPS[0], "--ratios", *RATIOS, "--fast", "off"]
+    words = [*opt, "--steps", "sweep", "--eval_only", "-e", "interrupting:score", *measured]
+    with pytest.raises(SystemExit) as ended:
+        run_tool("ocr_sensitivity", *words)
+    assert ended.value.code == 130
+    said = capfd.readouterr().err
+    assert f"1 point is safe in {tmp_path / 'sensitivities.jsonl'}" in said
+    assert shlex.split(said.splitlines()[-1])[2:] == words

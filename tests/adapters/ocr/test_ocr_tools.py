@@ -250,7 +250,7 @@ def test_mistakes_end_in_a_sentence(override, message, session, capsys):
 
 
 def test_exit_code_of_a_mistake(session):
-    process = session.process(opt=["Global.pretraned_model=x"])
+    process = session.process("--flops", "0.3", opt=["Global.pretraned_model=x"])
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "error: the override" in output

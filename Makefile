@@ -29,13 +29,13 @@ help:
 	@echo 'make clean     remove caches and output/, keep .venvs'
 
 demo: .venvs/paddle3/.stamp
-	@$(QUIETLY) $(PADDLE3) -m dysens.demo
+	@$(QUIETLY) $(PADDLE3) -m dysens.demos.digits
 
 demo-ocr: .venvs/paddle3/.stamp
-	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.ocr_demo $(OCR)
+	@$(QUIETLY) $(PADDLE3) -m dysens.demos.ocr $(OCR)
 
 demo-det: .venvs/paddle3/.stamp
-	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.det_demo
+	@$(QUIETLY) $(PADDLE3) -m dysens.demos.det
 
 # Both stacks at the same time, one core each. Each stack's output comes in one piece when it is done, and pytest's closing
 # lines once more at the end; what is under way stands in output/test-*.log.

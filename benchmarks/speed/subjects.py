@@ -126,7 +126,7 @@ def ocr_det(images: int = SCENES) -> Subject:
 
     def hmean() -> float:
         return float(
-            program.eval(task.model, loader, task.post_process, metric, model_type="det")[task.main_indicator]
+            program.eval(task.model, loader, task.post_process, metric, model_type="det")[task.indicator]
         )
 
     return Subject("PP-OCRv3 det", task.model, [1, 3, 320, 320], hmean, task.evaluator, images)

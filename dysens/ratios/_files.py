@@ -21,6 +21,7 @@ from typing import Any, Union
 import yaml
 
 from dysens.errors import InputError
+from dysens.flags import flag
 from dysens.ratios._numbers import checked_number, ratio_key
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -62,7 +63,7 @@ class RatioFile:
         if self.criterion is not None and self.criterion != criterion:
             raise InputError(
                 f"{self.source} has ratios for the criterion {self.criterion}, but filters are to be ranked by "
-                f"{criterion}: give --criterion {self.criterion}."
+                f"{criterion}: give {flag('criterion')} {self.criterion}."
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dysens.errors import InputError
+from dysens.flags import flag
 
 
 @dataclass(frozen=True)
@@ -35,21 +36,24 @@ class Target:
         Raises:
             InputError: It does.
         """
-        given = [f"--{name}" for name in ("loss", "flops", "params") if getattr(self, name) is not None]
+        given = [flag(name) for name in ("loss", "flops", "params") if getattr(self, name) is not None]
         if searched and self.loss is not None:
             raise InputError(
-                "A search for a target loss finds what each group may lose within it, so --loss says it twice: leave "
-                "one out."
+                f"A search for a {flag('target_loss')} finds what each group may lose within it, so {flag('loss')} says it "
+                "twice: leave one out."
             )
         if len(given) > 1 or (not given and not searched):
             raise InputError(
-                "Say how much to prune by one of --loss (what each group may cost), --flops or --params (share to "
-                "remove)" + (f", not by {' and '.join(given)} at once." if given else ".")
+                f"Say how much to prune by one of {flag('loss')} (what each group may cost), {flag('flops')} or "
+                f"{flag('params')} (share to remove)"
+                + (f", not by {' and '.join(given)} at once." if given else ".")
             )
         if self.align is not None and self.flops is None and self.params is None:
-            raise InputError("--align goes with --flops or --params, not with a loss.")
+            raise InputError(
+                f"{flag('align')} goes with {flag('flops')} or {flag('params')}, not with a loss."
+            )
         if not self.monotone and self.loss is None:
-            raise InputError("PaddleSlim's rule is one for a loss: it goes with --loss only.")
+            raise InputError(f"PaddleSlim's rule is one for a loss: it goes with {flag('loss')} only.")
 
 
 def by_path(ratios: Mapping[str, float], paths: Mapping[str, str]) -> dict[str, float]:

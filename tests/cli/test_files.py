@@ -11,7 +11,7 @@ import yaml
 from results.common import golden_sensitivities, header, point
 
 from dysens import Sensitivities
-from dysens.cli.tables import table_of
+from dysens.cli._tables import table_of
 from dysens.results.journal import Journal
 from dysens.results.slim_files import write_status
 

@@ -13,8 +13,8 @@ from networks import SHAPE, ShuffleNet
 from sweep import sweeping
 
 from dysens import DygraphSensitivity, Sensitivities, load_pruned
-from dysens.cli.naming import config_kind
-from dysens.cli.tables import groups_text
+from dysens.cli._models import config_kind
+from dysens.cli._tables import groups_text
 from dysens.errors import InputError
 from dysens.groups.candidates import FREE
 from dysens.pruning.apply import history

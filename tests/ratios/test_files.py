@@ -111,7 +111,7 @@ def test_a_program_that_ranks_in_another_way_is_refused(tmp_path):
     read = read_ratio_file(tmp_path / "prune.yml")
     read.check_criterion("l1")
     with pytest.raises(
-        InputError, match=r"prune\.yml has ratios for the criterion l1, .* give --criterion l1\."
+        InputError, match=r"prune\.yml has ratios for the criterion l1, .* give criterion l1\."
     ):
         read.check_criterion("fpgm")
     RatioFile({"a": 0.5}).check_criterion("fpgm")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dysens import DygraphSensitivity
-from dysens.demo import INPUT_SHAPE, DigitNet
+from dysens.demos.digits import INPUT_SHAPE, DigitNet
 from dysens.display import scale_top
 from dysens.errors import InputError, UnreachableError
 from dysens.pruning.outcome import PruneOutcome

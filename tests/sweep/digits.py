@@ -9,7 +9,7 @@ import paddle
 from paddle import nn
 
 from dysens.data import load_digits
-from dysens.demo import train
+from dysens.demos.digits import train
 from dysens.sweep.metric_evaluators import MetricEvaluator
 
 SHAPE = [1, 1, 8, 8]

@@ -6,23 +6,25 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
 import yaml
 from paddle.static import InputSpec
 
+from dysens.adapters._export import Exported, saved_and_run
 from dysens.adapters.det.ppdet_import import import_ppdet, quiet
-from dysens.adapters.det.task import DetTask
-from dysens.adapters.exporting import Exported, saved_and_run
 from dysens.errors import InputError, ProofError
 from dysens.latency import Array, Predictor, file_size
 from dysens.live import preserved
 from dysens.sweep.evaluators import evaluate
 from dysens.sweep.programs import SYMBOLIC, needed
 
-logger = logging.getLogger("dysens.adapters.det")
+if TYPE_CHECKING:
+    from dysens.adapters.det.task import DetTask
+
+logger = logging.getLogger(__name__)
 
 NAME = "model"  # what PaddleDetection's deploy/ looks for in a folder
 SETTINGS = "infer_cfg.yml"
@@ -42,7 +44,14 @@ class ExportedDetector(Exported):
         boxes: How many the network found in the images that both were compared on. Without any, nothing is shown.
     """
 
-    boxes: int
+    boxes: int = 0
+
+    @property
+    def comparison(self) -> str:
+        """How it was compared with the live network, in a line."""
+        if not self.boxes:
+            return f"not compared: the network finds no box in {self.compared_on}"
+        return f"its {self.boxes} boxes in {self.compared_on} differ from the network's by {self.difference:.1e} at most"
 
 
 def export(
@@ -74,7 +83,8 @@ def export(
         _write_settings(task, prefix.with_name(SETTINGS))
     side = float((arrays["im_shape"] / arrays["scale_factor"]).max())
     difference = largest_difference(expected, got, side)
-    return ExportedDetector(prefix, difference, file_size(prefix), boxes=len(expected[0]))
+    compared_on = "noise" if images is None else f"{len(arrays['image'])} images of EvalDataset"
+    return ExportedDetector(prefix, difference, file_size(prefix), compared_on, boxes=len(expected[0]))
 
 
 class InferenceModel(paddle.nn.Layer):

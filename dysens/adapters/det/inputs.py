@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dysens.adapters._training import seeded
 from dysens.adapters.det.datasets import create_dataset, create_loader
 from dysens.adapters.det.ppdet_import import quiet
 from dysens.adapters.det.workspace import DetConfig
-from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
 
 Size = tuple[int, int]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from dysens.adapters.det.task import DetTask
-from dysens.adapters.optimizer_state import read_optimizer_state
+from dysens.adapters._training import read_optimizer_state
 from dysens.errors import InputError
+from dysens.flags import setting
 from dysens.pruning._weights_file import read_state
 from dysens.pruning.checkpoint import set_optimizer_state
+
+if TYPE_CHECKING:
+    from dysens.adapters.det.task import DetTask
 
 
 @contextmanager
@@ -47,7 +50,7 @@ def resumed_trainer(task: DetTask, checkpoint: str | Path, name: str | None = No
         if trainer.start_epoch >= trainer.cfg.epoch:
             raise InputError(
                 f'"{checkpoint}" was written after epoch {trainer.start_epoch} of {trainer.cfg.epoch}: nothing is left to be '
-                "trained. Train for longer with -o epoch=number."
+                f"trained. Train for longer with {setting('epoch=number')}."
             )
         set_optimizer_state(trainer.optimizer, state, optimizer)
         if averaged:

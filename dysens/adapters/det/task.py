@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import paddle
 
+from dysens.adapters._export import Exported
+from dysens.adapters.base import Task
 from dysens.adapters.det.checkpoints import plans_beside_checkpoints
 from dysens.adapters.det.datasets import create_dataset
 from dysens.adapters.det.evaluator import DetEvaluator
+from dysens.adapters.det.export import export, score_exported
 from dysens.adapters.det.inputs import configured_size, example_inputs, train_inputs
 from dysens.adapters.det.ppdet_import import import_ppdet
+from dysens.adapters.det.resuming import resumed_trainer
 from dysens.adapters.det.weights import load_weights
-from dysens.adapters.det.workspace import DetConfig
+from dysens.adapters.det.workspace import DetConfig, load_config
 from dysens.errors import InputError
+from dysens.flags import setting
+from dysens.latency import Inputs
+from dysens.ratios import write_ratio_file
+from dysens.sweep.worker import Build, Built
+
+FINAL = "model_final"  # how ppdet's Trainer calls its last checkpoint
 
 
-class DetTask:
+class DetTask(Task):
     """A live detector with what is needed to analyse, prune and train it.
 
     Args:
         config: From `load_config`. Its ``weights`` are loaded, see `load_weights`; the override ``"weights=null"`` leaves
             the network as it is initialised.
+        resume: A checkpoint of a training that was broken off, without an ending: `train` goes on from there.
         input_size: See below; None takes what the config evaluates or exports with.
 
     Attributes:
@@ -43,13 +54,22 @@ class DetTask:
         (800, 608)
     """
 
-    def __init__(self, config: DetConfig, *, input_size: tuple[int, int] | None = None) -> None:
+    framework = "PaddleDetection"
+
+    def __init__(
+        self,
+        config: DetConfig,
+        *,
+        resume: str | Path | None = None,
+        input_size: tuple[int, int] | None = None,
+    ) -> None:
         self.config = config
+        self._resume = resume
         self.input_size = input_size or configured_size(config)
         _set_device(config)
         with config.installed() as live:
             try:
-                self.model: paddle.nn.Layer = import_ppdet("core.workspace").create(live["architecture"])
+                self.model = import_ppdet("core.workspace").create(live["architecture"])
             except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
                 raise InputError(
                     f"ppdet cannot build the network of {config.path}: {error}. "
@@ -57,6 +77,11 @@ class DetTask:
                 ) from error
         if config.get("weights"):
             self.load(config["weights"])
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the config named any."""
+        return bool(self.config.get("weights"))
 
     def load(self, source: str | Path) -> None:
         """Loads weights into the network, see `load_weights`."""
@@ -66,6 +91,86 @@ class DetTask:
     def evaluator(self) -> DetEvaluator:
         """Scores the model on the config's ``EvalDataset``."""
         return DetEvaluator(self.config)
+
+    @property
+    def indicator(self) -> str:
+        """For COCO and VOC alike."""
+        return "mAP"
+
+    @property
+    def build(self) -> Build:
+        """From path and overrides: what they make cannot be sent to another process."""
+        return partial(_model_and_evaluator, str(self.config.path), self.config.overrides)
+
+    @property
+    def folder(self) -> Path:
+        """In ``save_dir``, and not where the training was, so that its checkpoints stay."""
+        return Path(self.config.get("save_dir") or "output") / self._run_name
+
+    @property
+    def _run_name(self) -> str:
+        return f"{self.config['filename']}_pruned"
+
+    def write_ratios(self, path: Path, ratios: Mapping[str, float], criterion: str) -> None:
+        """Write a slim config, with which PaddleDetection's ``tools/train.py`` prunes too; plain JSON if the name ends so."""
+        if path.suffix == ".json":
+            write_ratio_file(path, ratios)
+        else:
+            weights = self._pretrain_weights(path)
+            write_ratio_file(path, ratios, "slim", criterion, weights)
+
+    def _pretrain_weights(self, ratio_file: Path) -> str | None:
+        """Weights that ``tools/train.py`` starts from: in train mode it wants some, as a file that ppdet can read."""
+        weights = self.config.get("weights")
+        if not weights:
+            return None
+        if not str(weights).endswith(".onnx"):
+            return str(weights)
+        converted = ratio_file.with_name("whole.pdparams")
+        paddle.save(self.network.state_dict(), str(converted))
+        return str(converted)
+
+    @property
+    def resumes(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self._resume is not None
+
+    def train(self) -> Path:
+        """Train with ppdet's ``Trainer``; the network then has the weights of the last checkpoint."""
+        name = self._run_name
+        training = (
+            self.trainer(name=name) if self._resume is None else resumed_trainer(self, self._resume, name)
+        )
+        with training as trainer:
+            trainer.train(validate=False)
+        # With a moving average (use_ema) the checkpoint has the average, the live network what was averaged.
+        self.load(self.folder / FINAL)
+        return self.folder
+
+    @property
+    def export_folder(self) -> Path:
+        """As PaddleDetection's own export."""
+        return Path("output_inference") / str(self.config["filename"])
+
+    def export(self, folder: Path, images: Mapping[str, paddle.Tensor] | None = None) -> Exported:
+        """Write `model` for PaddleDetection's ``deploy/``; compared on images of ``EvalDataset``: noise has few boxes."""
+        return export(self, folder, self.images_to_compare() if images is None else images)
+
+    def score_exported(self, source: Path) -> float:
+        """The mAP of an exported model on ``EvalDataset``."""
+        return score_exported(self, source)
+
+    def first_images(self) -> dict[str, paddle.Tensor]:
+        """The first batch of ``EvalDataset``."""
+        return self.evaluator.first_inputs()
+
+    def timing_inputs(self) -> Inputs:
+        """One image of the data: suppressing boxes takes time, and in noise there are few."""
+        return {name: tensor[:1].numpy() for name, tensor in self.first_images().items()}
+
+    def low_baseline_hint(self) -> str:
+        """Weights and data must belong together."""
+        return f"Do the weights ({self.config.get('weights')}) and the images of EvalDataset belong together?"
 
     @property
     def example_inputs(self) -> dict[str, paddle.Tensor]:
@@ -105,6 +210,12 @@ class DetTask:
             yield import_ppdet("engine").Trainer(live, mode=mode)
 
 
+def _model_and_evaluator(path: str, overrides: tuple[str, ...]) -> Built:
+    """What a further process needs to take part in a sweep."""
+    task = DetTask(load_config(path, overrides))
+    return task.model, task.evaluator
+
+
 def _set_device(config: DetConfig) -> None:
     for kind in ("gpu", "npu", "xpu", "mlu"):
         if config.get(f"use_{kind}", False):
@@ -114,7 +225,7 @@ def _set_device(config: DetConfig) -> None:
             except (ValueError, RuntimeError) as error:
                 raise InputError(
                     f"{config.path} asks for a device that this Paddle does not have ({error}). "
-                    f"Set use_{kind}=false to run on the CPU."
+                    f"Use {setting(f'use_{kind}=false')} to run on the CPU."
                 ) from error
             return
     paddle.set_device("cpu")

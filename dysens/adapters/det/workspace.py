@@ -33,10 +33,12 @@ class DetConfig:
         path: The YAML file that it was read from.
         values: What ppdet's global config holds while this one is installed: the settings, and for each registered
             class the arguments that it is built with.
+        overrides: Settings that were given on top of the file.
     """
 
     path: Path
     values: dict[str, Any]
+    overrides: tuple[str, ...] = ()
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.values:
@@ -71,7 +73,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> DetConfig:
     Raises:
         InputError: The file cannot be read, or an override names something that is not there.
     """
-    path = Path(path)
+    path, overrides = Path(path), tuple(overrides)
     if not path.is_file():
         raise InputError(f"There is no config {path}; give the path of a PaddleDetection YAML file.")
     workspace = _workspace()
@@ -88,7 +90,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> DetConfig:
             )
         for text in overrides:
             _override(live, text)
-        return DetConfig(path, dict(live))
+        return DetConfig(path, dict(live), overrides)
 
 
 def current_config() -> DetConfig:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dysens.adapters._training import seeded
 from dysens.adapters.ocr.config import section
 from dysens.adapters.ocr.ppocr import load_ppocr
-from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
+from dysens.flags import setting
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
         if not path.is_file():
             raise InputError(
                 f'the label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
-                f"-o {mode}.dataset.label_file_list=[...], or draw a set with dysens.adapters.text_images."
+                f"{setting(f'{mode}.dataset.label_file_list=[...]')}, or draw a set with dysens.data.write_scenes."
             )
         with path.open(encoding="utf-8") as lines:
             first = next((line for line in lines if line.strip()), "")

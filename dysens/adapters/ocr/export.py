@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import importlib
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import paddle
 
-from dysens.adapters.exporting import Exported, saved_and_run
+from dysens.adapters._export import Exported, ExportedModel, largest_gap, saved_and_run
 from dysens.adapters.ocr.architecture import input_shape, network_section
 from dysens.adapters.ocr.ppocr import load_ppocr
-from dysens.adapters.ocr.task import OcrTask
 from dysens.adapters.ocr.weights import reparameterize
 from dysens.eager import doubled, in_double_precision
 from dysens.errors import ProofError, in_a_sentence
-from dysens.inputs import map_leaves
-from dysens.latency import Array, Predictor, file_size
+from dysens.latency import Array, file_size
 from dysens.live import preserved
 from dysens.sweep.evaluators import evaluate
 
-logger = logging.getLogger("dysens.adapters.ocr")
+if TYPE_CHECKING:
+    from dysens.adapters.ocr.task import OcrTask
+
+logger = logging.getLogger(__name__)
 
 NAME = "inference"  # what PaddleOCR's tools look for in a folder
 TOLERANCE = 1e-4
@@ -55,14 +54,15 @@ def export(task: OcrTask, folder: str | Path, images: paddle.Tensor | None = Non
         task.model.eval()
         expected = [t.numpy() for t in paddle.utils.flatten(task.model(*arguments))]
         got = saved_and_run(task.model, prefix, [input_spec(task.config, task.submodel)], inputs)
-        difference = _largest_gap(got, expected)
+        difference = largest_gap(got, expected)
         if not difference <= TOLERANCE:
             refusal = f'the exported model "{prefix}" does not give the network\'s outputs: they differ by {difference:.2g}'
             if not is_rounding(got, expected, _exactly(task.model, arguments, refusal)):
                 raise ProofError(f"{refusal}.")
             logger.info("the outputs differ by %.2g, as rounding in single precision does here", difference)
     _write_settings(task.config, prefix)
-    return Exported(prefix, difference, file_size(prefix))
+    compared_on = "noise" if images is None else f"{len(images)} of Eval's images"
+    return Exported(prefix, difference, file_size(prefix), compared_on)
 
 
 def _exactly(model: paddle.nn.Layer, arguments: Any, refusal: str) -> list[Array]:
@@ -88,18 +88,10 @@ def is_rounding(got: Sequence[Array], expected: Sequence[Array], exact: Sequence
         expected: The live network's.
         exact: The live network's in double precision.
     """
-    return _largest_gap(got, exact) <= _TIMES_OWN_ROUNDING * _largest_gap(expected, exact)
+    return largest_gap(got, exact) <= _TIMES_OWN_ROUNDING * largest_gap(expected, exact)
 
 
-def _largest_gap(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
-    if [array.shape for array in ours] != [array.shape for array in theirs]:
-        return math.inf
-    # As float64, and not by Python's max: a NaN must not get lost.
-    gaps = [np.abs(a.astype("float64") - b).max(initial=0.0) for a, b in zip(ours, theirs)]
-    return float(np.max(gaps, initial=0.0))
-
-
-class InferenceModel(paddle.nn.Layer):
+class InferenceModel(ExportedModel):
     """An exported model in the place of the network, for whoever calls that.
 
     Args:
@@ -110,17 +102,9 @@ class InferenceModel(paddle.nn.Layer):
     """
 
     def __init__(self, task: OcrTask, source: str | Path, threads: int = 1, onednn: bool = True) -> None:
-        super().__init__()
         path = Path(source)
-        self._predictor = Predictor(path / NAME if path.is_dir() else path, threads, onednn)
-        with preserved(task.model), paddle.no_grad():
-            task.model.eval()
-            self._structure = map_leaves(lambda _: None, task.model(*task.example_inputs))
-
-    def forward(self, images: paddle.Tensor) -> Any:
-        """The outputs as the network gives them."""
-        arrays = self._predictor(images.numpy())
-        return paddle.utils.pack_sequence_as(self._structure, [paddle.to_tensor(array) for array in arrays])
+        prefix = path / NAME if path.is_dir() else path
+        super().__init__(task.model, task.example_inputs, prefix, threads, onednn)
 
 
 def score_exported(task: OcrTask, source: str | Path) -> float:

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 
+from dysens.adapters._export import Exported
+from dysens.adapters._training import seeded
+from dysens.adapters.base import Task
 from dysens.adapters.ocr import architecture
 from dysens.adapters.ocr.config import section
 from dysens.adapters.ocr.data import SEED, build_loader, first_samples, label_files
 from dysens.adapters.ocr.evaluators import OcrEvaluator, evaluator_for
+from dysens.adapters.ocr.export import export, score_exported
 from dysens.adapters.ocr.ppocr import Ppocr, load_ppocr
 from dysens.adapters.ocr.released import find_weights
+from dysens.adapters.ocr.training import train
 from dysens.adapters.ocr.weights import LoadedWeights, load_weights, read_state
-from dysens.adapters.randomness import seeded
 from dysens.errors import InputError
+from dysens.flags import setting
+from dysens.latency import Inputs
+from dysens.sweep.worker import Build, Built
 
 TRAIN_SAMPLES = 2  # enough for batch norm in training mode
 
 
-class OcrTask:
+class OcrTask(Task):
     """Everything that a config describes, built by PaddleOCR's own builders.
 
     Args:
@@ -36,7 +43,6 @@ class OcrTask:
 
     Attributes:
         config: The completed config.
-        network: What PaddleOCR trains: the whole distillation model where the config describes one.
         model: The network to measure and prune: ``network`` itself, or the chosen sub-model inside it.
         post_process: PaddleOCR's post-process for the outputs of ``network``.
         weights: What was loaded from ``Global.checkpoints`` or ``Global.pretrained_model``; None without
@@ -52,10 +58,13 @@ class OcrTask:
         [[1, 3, 320, 320]]
     """
 
+    framework = "PaddleOCR"
+
     def __init__(
         self, config: Mapping[str, Any], submodel: str | None = None, home: str | Path | None = None
     ) -> None:
         self._ppocr = load_ppocr(home)
+        self._given = deepcopy(dict(config))
         self.config = _completed(config, self._ppocr)
         self.place = _place(self.config)
         self.submodel = architecture.network_name(self.config, submodel)
@@ -68,10 +77,20 @@ class OcrTask:
         architecture.fill_out_channels(self.config, self.post_process)
         # What no file has weights for must begin alike in every process, or none could take over another's work.
         with seeded(self.config["Global"].get("seed", SEED)):
-            self.network = _built("Architecture", self._ppocr.build_model, self.config["Architecture"])
-        self.model = self.network if self.submodel is None else getattr(self.network, self.submodel)
+            self._network = _built("Architecture", self._ppocr.build_model, self.config["Architecture"])
+        self.model = self._network if self.submodel is None else getattr(self._network, self.submodel)
         source = self.config["Global"].get("checkpoints") or self.config["Global"].get("pretrained_model")
         self.weights = self.load(source) if source else None
+
+    @property
+    def network(self) -> paddle.nn.Layer:
+        """What PaddleOCR trains: the whole distillation model where the config describes one."""
+        return self._network
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the config named any."""
+        return self.weights is not None
 
     def load(self, source: str | Path) -> LoadedWeights:
         """Loads a checkpoint or an inference model into the network, see `load_weights`.
@@ -86,7 +105,7 @@ class OcrTask:
         return load_weights(self.network if whole else self.model, path, self.example_inputs)
 
     @property
-    def main_indicator(self) -> str:
+    def indicator(self) -> str:
         """The name of the score, such as hmean for detection and acc for recognition."""
         return str(self.new_metric().main_indicator)
 
@@ -109,11 +128,62 @@ class OcrTask:
         metric = _metric_section(self.config)
         loader = self.eval_dataloader()
         return evaluator_for(metric["name"])(
-            name=f"{metric['name']}.{self.main_indicator} on {_set_name(self.config)} ({len(loader.dataset)} images)",
+            name=f"{metric['name']}.{self.indicator} on {_set_name(self.config)} ({len(loader.dataset)} images)",
             batches=loader,
             post_process=_model_post_process(self.config, self.submodel, self._ppocr),
             new_metric=self.new_metric,
             with_labels=architecture.takes_labels(self.config, training=False),
+        )
+
+    @property
+    def build(self) -> Build:
+        """From the config alone."""
+        return partial(_model_and_evaluator, self._given, self.submodel)
+
+    @property
+    def folder(self) -> Path:
+        """``Global.save_model_dir``."""
+        return Path(str(self.config["Global"].get("save_model_dir", "output")))
+
+    @property
+    def resumes(self) -> bool:
+        """As for PaddleOCR: ``Global.checkpoints`` names a run to go on with."""
+        return bool(self.config["Global"].get("checkpoints"))
+
+    def train(self) -> Path:
+        """Train `network` with PaddleOCR's ``program.train``."""
+        train(self, resume=self.config["Global"].get("checkpoints"))
+        return self.folder
+
+    @property
+    def export_folder(self) -> Path:
+        """``Global.save_inference_dir``, or ``inference`` beside the checkpoints."""
+        return Path(str(self.config["Global"].get("save_inference_dir") or self.folder / "inference"))
+
+    def export(self, folder: Path, images: paddle.Tensor | None = None) -> Exported:
+        """Write `model` for PaddleOCR's predictors; compared on images of ``Eval``, since in noise a detector sees no text."""
+        return export(self, folder, self.images_to_compare() if images is None else images)
+
+    def score_exported(self, source: Path) -> float:
+        """The main indicator of an exported model on ``Eval``."""
+        return score_exported(self, source)
+
+    def first_images(self) -> paddle.Tensor:
+        """The first batch of ``Eval``."""
+        return next(iter(self.evaluator.batches()))[0]
+
+    def timing_inputs(self) -> Inputs:
+        """One image."""
+        return [tensor.numpy() for tensor in self.example_inputs]
+
+    def low_baseline_hint(self) -> str:
+        """Weights, labels and dictionary must belong together."""
+        settings = self.config["Global"]
+        dictionary = settings.get("character_dict_path")
+        return (
+            f"Do the weights ({settings.get('checkpoints') or settings.get('pretrained_model')}) and the labels"
+            + (f" and the dictionary ({dictionary})" if dictionary else "")
+            + " belong together?"
         )
 
     def new_metric(self) -> Any:
@@ -144,6 +214,12 @@ class OcrTask:
             step_each_epoch=steps_per_epoch,
             model=self.network,
         )
+
+
+def _model_and_evaluator(config: Mapping[str, Any], submodel: str | None) -> Built:
+    """What a further process needs to take part in a sweep."""
+    task = OcrTask(config, submodel)
+    return task.model, task.evaluator
 
 
 def _built(name: str, build: Callable[..., Any], *arguments: Any) -> Any:
@@ -180,7 +256,8 @@ def _place(config: Mapping[str, Any]) -> Any:
     wants_gpu = bool(config["Global"].get("use_gpu", False))
     if wants_gpu and not paddle.is_compiled_with_cuda():
         raise InputError(
-            "the config asks for a GPU, but this Paddle is built for CPU: set -o Global.use_gpu=false."
+            "the config asks for a GPU, but this Paddle is built for CPU: use "
+            f"{setting('Global.use_gpu=false')}."
         )
     return paddle.set_device("gpu" if wants_gpu else "cpu")
 

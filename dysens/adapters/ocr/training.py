@@ -7,19 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import paddle
 
 from dysens._pickle import read_plain
+from dysens.adapters._training import read_optimizer_state, seeded
 from dysens.adapters.ocr.config import section
+from dysens.adapters.ocr.data import SEED
 from dysens.adapters.ocr.ppocr import load_ppocr
-from dysens.adapters.ocr.task import OcrTask
-from dysens.adapters.optimizer_state import read_optimizer_state
 from dysens.errors import InputError
+from dysens.flags import setting
 from dysens.pruning.checkpoint import save_plan, set_optimizer_state
 
 logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from dysens.adapters.ocr.task import OcrTask
 
 NEEDED = (
     "epoch_num",
@@ -51,11 +55,12 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
     if missing:
         raise InputError(f"training needs Global.{', Global.'.join(missing)} in the config.")
     if settings.get("use_amp"):
-        raise InputError("mixed precision is not supported here: set -o Global.use_amp=false.")
+        raise InputError(f"Mixed precision is not supported here: use {setting('Global.use_amp=false')}.")
     train_loader, eval_loader = task.train_dataloader(), task.eval_dataloader()
     optimizer, schedule = task.optimizer(steps_per_epoch=len(train_loader))
     program = load_ppocr().program
-    with _plans_beside_checkpoints(program):
+    # PaddleOCR's train.py seeds all generators too: augmentation then draws alike in every run.
+    with seeded(settings.get("seed", SEED)), _plans_beside_checkpoints(program):
         program.train(
             task.config,
             train_loader,

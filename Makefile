@@ -41,9 +41,9 @@ demo-det: .venvs/paddle3/.stamp
 # `make test` splits what one stack can show for both between them (tests/conftest.py) and draws the same few random networks in
 # every run. `make test-all` runs everything on both stacks and draws new networks each time, so many of each kind.
 SHARE := --share
-NETWORKS :=
+test-all: NETWORKS ?= 1000
 test-all:
-	@$(MAKE) --no-print-directory test SHARE= NETWORKS=1000
+	@$(MAKE) --no-print-directory test SHARE= NETWORKS=$(NETWORKS)
 
 # Both stacks at the same time, one core each. Each stack's output comes in one piece when it is done, and pytest's closing
 # lines once more at the end; what is under way stands in output/test-*.log.

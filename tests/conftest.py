@@ -48,6 +48,20 @@ ONCE = {
 }
 
 
+@pytest.fixture(scope="session")
+def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `dysens demo --quick` was run, over what an earlier run left that was cut off; its files are in output/demo."""
+    from dysens.cli import main
+
+    home = tmp_path_factory.mktemp("demo")
+    (home / "output" / "demo").mkdir(parents=True)
+    (home / "output" / "demo" / "sensitivities.jsonl").write_text('{"kind": "of an earlier run')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        assert main(["demo", "--quick"]) == 0
+    return home
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Say what `make test` asks for."""
     parser.addoption(

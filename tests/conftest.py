@@ -35,6 +35,9 @@ ONCE = {
     "test_progress.py": "paddle26",
     "adapters/test_generated_images.py": "paddle26",
     "adapters/text_images": "paddle26",
+    # Where the code of the toolboxes is imported from: a matter of Python, not of Paddle.
+    "adapters/ocr/test_ocr_home.py": "paddle3",
+    "adapters/det/test_det_import.py": "paddle26",
     # Documents, notebooks and demos: what they call is tested on both stacks in its own room.
     "test_documents.py": "paddle26",
     "test_readme.py": "paddle3",

@@ -63,6 +63,7 @@ def test_importing_the_module_registers_the_pruner():
     assert global_config["Pruner"].pymodule is dysens.adapters.det.pruner
 
 
+@pytest.mark.once("paddle3")
 def test_a_tool_of_a_checkout_is_run_with_the_pruner(tmp_path):
     """As PaddleDetection's tools do, the script has a __future__ import and expects its own arguments."""
     (tmp_path / "tools").mkdir()

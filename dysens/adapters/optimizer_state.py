@@ -8,9 +8,8 @@ from typing import Any
 import paddle
 
 from dysens.errors import InputError
+from dysens.pruning._weights_file import NAME_TABLE, read_state
 from dysens.pruning.checkpoint import renamed_state
-
-NAME_TABLE = "StructuredToParameterName@@"  # where paddle.save keeps them
 
 
 def read_optimizer_state(state: Path, weights: Path, network: paddle.nn.Layer) -> dict[str, Any]:
@@ -24,7 +23,9 @@ def read_optimizer_state(state: Path, weights: Path, network: paddle.nn.Layer) -
     Raises:
         InputError: The weights do not know those names.
     """
-    table: dict[str, str] = paddle.load(str(weights), keep_name_table=True).get(NAME_TABLE, {})
+    table = read_state(weights, keep_name_table=True).get(NAME_TABLE, {})
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+        raise InputError(f"{weights} is damaged: its table of parameter names is none.")
     # The file may list a tensor under several paths, as that of an LSTM; a network names each parameter once.
     paths = [path for path, _ in network.named_parameters()]
     unknown = [path for path in paths if path not in table]
@@ -33,4 +34,4 @@ def read_optimizer_state(state: Path, weights: Path, network: paddle.nn.Layer) -
             f"{weights} does not say how {len(unknown)} of {len(paths)} parameters were called when {state} was written, "
             f"first {unknown[0]}: training cannot go on from there."
         )
-    return renamed_state(paddle.load(str(state)), {table[path]: path for path in paths}, network)
+    return renamed_state(read_state(state), {table[path]: path for path in paths}, network)

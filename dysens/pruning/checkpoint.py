@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import paddle
 
-from dysens.errors import InputError
+from dysens.errors import InputError, in_a_sentence
 from dysens.groups.roles import tensors_by_path
 from dysens.live import isolate, preserved
+from dysens.pruning._weights_file import check_array, read_state
 from dysens.pruning.apply import cut, history
 from dysens.pruning.plan import PrunePlan
 
@@ -106,6 +108,7 @@ def load_pruned(
     model: paddle.nn.Layer,
     path: str | os.PathLike[str],
     optimizer: paddle.optimizer.Optimizer | None = None,
+    trusted: bool = False,
 ) -> paddle.nn.Layer:
     """Cut a freshly built original network as the saved one was, and load its weights.
 
@@ -113,27 +116,31 @@ def load_pruned(
         model: The original network, not cut; it is changed in place. If anything does not fit, it is left as it was.
         path: What `save_pruned` was given.
         optimizer: Gets the saved optimizer state, if given.
+        trusted: Read files that hold more than numbers, which may run code of their author; see `read_state`.
 
     Returns:
         The same model.
     """
     with preserved(model, optimizer, gradients=True) as before:
         saved_names = cut_as_saved(model, path, optimizer)
-        state = _read(Path(f"{path}.pdparams"))
-        optimizer_state = _read(Path(f"{path}.pdopt")) if optimizer is not None else None
+        state = _read(Path(f"{path}.pdparams"), trusted)
+        optimizer_state = _read(Path(f"{path}.pdopt"), trusted) if optimizer is not None else None
         _put(model, state, optimizer)
         if optimizer is not None and optimizer_state is not None:
-            optimizer.set_state_dict(renamed_state(optimizer_state, saved_names, model))
+            set_optimizer_state(
+                optimizer, renamed_state(optimizer_state, saved_names, model), f"{path}.pdopt"
+            )
         before.keep()
     return model
 
 
-def load_checkpoint(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
+def load_checkpoint(model: paddle.nn.Layer, path: str | os.PathLike[str], trusted: bool = False) -> None:
     """Load a state dict into a freshly built network, which is cut first if a plan lies beside the file.
 
     Args:
         model: Changed in place. If anything does not fit, it is left as it was.
         path: A ``.pdparams`` file, with or without its suffix.
+        trusted: See `load_pruned`.
 
     Raises:
         InputError: There is no such file, or a tensor is missing, left over or of another shape.
@@ -142,10 +149,10 @@ def load_checkpoint(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> Non
     if not Path(f"{place}.pdparams").is_file():
         raise InputError(f'there are no weights "{place}.pdparams".')
     if has_plan(place):
-        load_pruned(model, place)
+        load_pruned(model, place, trusted=trusted)
         return
     with preserved(model) as before:
-        _put(model, _read(Path(f"{place}.pdparams")))
+        _put(model, _read(Path(f"{place}.pdparams"), trusted))
         before.keep()
 
 
@@ -163,7 +170,7 @@ def renamed_state(state: dict[str, Any], saved: dict[str, str], model: paddle.nn
     """Optimizer state under the names that the parameters have in this process.
 
     Args:
-        state: What `paddle.load` read.
+        state: What `read_state` read; its arrays become tensors.
         saved: The automatic name of each parameter when the state was saved, to its path in the network.
         model: The network that the state is for.
     """
@@ -179,10 +186,31 @@ def renamed_state(state: dict[str, Any], saved: dict[str, str], model: paddle.nn
                 return new + key[len(old) :]
         return key
 
+    def tensor(value: Any) -> Any:
+        return paddle.to_tensor(value) if isinstance(value, np.ndarray) else value
+
     return {
-        renamed(key): {renamed(name): t for name, t in value.items()} if key == "master_weights" else value
+        renamed(key): {renamed(name): tensor(part) for name, part in value.items()}
+        if key == "master_weights" and isinstance(value, dict)
+        else tensor(value)
         for key, value in state.items()
     }
+
+
+def set_optimizer_state(
+    optimizer: paddle.optimizer.Optimizer, state: dict[str, Any], source: str | os.PathLike[str]
+) -> None:
+    """Give an optimizer its state, with a sentence where Paddle has an assertion.
+
+    Raises:
+        InputError: The state does not fit.
+    """
+    try:
+        optimizer.set_state_dict(state)
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f'The optimizer state in "{source}" does not fit this optimizer: {in_a_sentence(error)}.'
+        ) from error
 
 
 def _read_plan(path: Path) -> tuple[list[PrunePlan], dict[str, str]]:
@@ -201,11 +229,10 @@ def _read_plan(path: Path) -> tuple[list[PrunePlan], dict[str, str]]:
     return stages, names
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, trusted: bool) -> dict[str, Any]:
     if not path.exists():
         raise InputError(f"there is no file {path}; save_pruned writes it beside the plan.")
-    state: dict[str, Any] = paddle.load(str(path))
-    return state
+    return read_state(path, trusted)
 
 
 def _check_fits(model: paddle.nn.Layer, plan: PrunePlan) -> None:
@@ -238,6 +265,7 @@ def _check_weights(model: paddle.nn.Layer, state: dict[str, Any]) -> None:
             f"the saved weights have '{surplus[0]}', which this network lacks; is it another network?"
         )
     for name, tensor in own.items():
+        check_array(name, state[name], tensor)
         if list(tensor.shape) != list(state[name].shape):
             raise InputError(
                 f"layer '{name.rpartition('.')[0]}' differs: '{name}' has shape {list(tensor.shape)} after the cut, "

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from dysens._pickle import PickledObject, load_plain
 from dysens.errors import InputError, JournalError, UnsafePickleError
 from dysens.results.files import read_whole, write_whole
-from dysens.results.plain_pickle import STATUS, PickledArray, PickledStatus, load_plain
 from dysens.results.points import Point, checked_number, checked_text, ratio_key
 
 MAX_BYTES = 16 * 2**20
+
+STATUS = "paddleslim.dygraph.prune.filter_pruner Status"
 
 Curves = Mapping[str, Mapping[float, float]]
 
@@ -60,7 +62,7 @@ def read_slim_bytes(data: bytes, source: str) -> dict[str, dict[float, float]]:
             f"{source} is larger than {MAX_BYTES} bytes, so it can't be a file of sensitivities."
         )
     try:
-        return _curves_of(load_plain(data))
+        return _curves_of(load_plain(data, "sensitivities", classes=[STATUS]))
     except UnsafePickleError as error:
         raise UnsafePickleError(
             f"{source} is not a PaddleSlim sensitivity file: {error}. Nothing was run."
@@ -70,7 +72,7 @@ def read_slim_bytes(data: bytes, source: str) -> dict[str, dict[float, float]]:
 
 
 def _curves_of(content: Any) -> dict[str, dict[float, float]]:
-    if isinstance(content, PickledStatus):
+    if isinstance(content, PickledObject):
         content = content.attributes.get("sensitivies")  # PaddleSlim's spelling
     if not isinstance(content, dict):
         raise InputError("it holds no dictionary of sensitivities")
@@ -102,10 +104,10 @@ def _ratio_of(name: Any, ratio: Any) -> float:
 
 
 def _loss_of(name: Any, loss: Any) -> float:
-    if isinstance(loss, PickledArray):
-        if len(loss.values) != 1:
-            raise InputError(f"a loss of {name!r:.80} is an array of {len(loss.values)} values")
-        return loss.values[0]
+    if isinstance(loss, np.ndarray):
+        if loss.size != 1:
+            raise InputError(f"a loss of {name!r:.80} is an array of {loss.size} values")
+        loss = loss.item()
     return checked_number(f"a loss of {name!r:.80}", loss)
 
 

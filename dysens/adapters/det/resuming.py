@@ -12,6 +12,8 @@ import paddle
 from dysens.adapters.det.task import DetTask
 from dysens.adapters.optimizer_state import read_optimizer_state
 from dysens.errors import InputError
+from dysens.pruning._weights_file import read_state
+from dysens.pruning.checkpoint import set_optimizer_state
 
 
 @contextmanager
@@ -39,7 +41,7 @@ def resumed_trainer(task: DetTask, checkpoint: str | Path, name: str | None = No
         averaged = live.is_file() and trainer.use_ema
         if averaged:
             # The checkpoint has the moving average; what was averaged is beside it.
-            task.model.set_state_dict(paddle.load(str(live)))
+            task.model.set_state_dict(read_state(live))
         state = read_optimizer_state(optimizer, weights, task.model)
         trainer.start_epoch = state.pop("last_epoch", 0)
         if trainer.start_epoch >= trainer.cfg.epoch:
@@ -47,7 +49,8 @@ def resumed_trainer(task: DetTask, checkpoint: str | Path, name: str | None = No
                 f'"{checkpoint}" was written after epoch {trainer.start_epoch} of {trainer.cfg.epoch}: nothing is left to be '
                 "trained. Train for longer with -o epoch=number."
             )
-        trainer.optimizer.set_state_dict(state)
+        set_optimizer_state(trainer.optimizer, state, optimizer)
         if averaged:
-            trainer.ema.resume(paddle.load(str(weights)), state["LR_Scheduler"]["last_epoch"])
+            average = {name: paddle.to_tensor(value) for name, value in read_state(weights).items()}
+            trainer.ema.resume(average, state["LR_Scheduler"]["last_epoch"])
         yield trainer

@@ -14,6 +14,7 @@ from dysens.adapters.det.onnx_weights import load_onnx_weights
 from dysens.adapters.det.ppdet_import import INSTALL, import_ppdet
 from dysens.errors import InputError, MissingExtraError
 from dysens.live import preserved
+from dysens.pruning._weights_file import check_array, read_state
 from dysens.pruning.checkpoint import cut_as_saved, has_plan, stages_of
 
 logger = logging.getLogger("dysens.adapters.det")
@@ -76,9 +77,7 @@ def _load_state(model: paddle.nn.Layer, path: Path) -> None:
             f"There are no weights at {path}. Give a .pdparams file with weights=path, or weights=null for a "
             "network that is yet to be trained."
         )
-    state = paddle.load(str(path))
-    if not isinstance(state, dict):
-        raise InputError(f"{path} holds a {type(state).__name__}, not the parameters of a network.")
+    state = read_state(path)
     checkpoint = str(path).removesuffix(".pdparams")
     with preserved(model) as before:
         if has_plan(checkpoint) and not stages_of(model):
@@ -100,6 +99,7 @@ def _check_fit(wanted: Mapping[str, Any], state: Mapping[str, Any], path: Path) 
             "it was saved from another network than the config describes."
         )
     for name, value in wanted.items():
+        check_array(name, state[name], value)
         if list(state[name].shape) != list(value.shape):
             raise InputError(
                 f"{name} has the shape {list(state[name].shape)} in {path}, and {list(value.shape)} in the network "

@@ -7,6 +7,7 @@ and a pickle that says which state-dict key each variable had.
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dysens.errors import InputError, UnsafePickleError
-from dysens.results.plain_pickle import load_plain
+from dysens._pickle import read_plain
+from dysens.errors import InputError
 
 # The numbers of `VarType.Type` in Paddle's framework.proto. They are part of the file format.
 DTYPES: dict[int, type] = {
@@ -29,19 +30,6 @@ DTYPES: dict[int, type] = {
     20: np.uint8,
     21: np.int8,
 }
-
-
-def read_plain_pickle(path: Path) -> Any:
-    """Unpickles a file that may hold plain data only.
-
-    Raises:
-        UnsafePickleError: It asks for a class or a function.
-        InputError: It is no whole pickle.
-    """
-    try:
-        return load_plain(path.read_bytes())
-    except (UnsafePickleError, InputError) as error:
-        raise type(error)(f'"{path}" cannot be read: {error}.') from error
 
 
 def read_inference_state(prefix: Path) -> dict[str, npt.NDArray[Any]]:
@@ -63,7 +51,11 @@ def read_inference_state(prefix: Path) -> dict[str, npt.NDArray[Any]]:
                 "with .pdmodel, .pdiparams and .pdiparams.info, as Paddle 2 exports them. Otherwise give the "
                 "checkpoint (.pdparams)."
             )
-    structured = read_plain_pickle(info)
+    structured = read_plain(info, "such files")
+    if not all(isinstance(about, dict) for about in structured.values()):
+        raise InputError(
+            f'"{info}" does not say which variable is which; it is damaged, or of another program.'
+        )
     state = _read_variables(values, _variable_names(program))
     return {
         str(structured.get(name, {}).get("structured_name", name)): array for name, array in state.items()
@@ -86,12 +78,14 @@ def _variable_names(path: Path) -> list[str]:
 
 
 def _read_variables(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]:
+    from google.protobuf.message import DecodeError
+
     data = path.read_bytes()
     state, offset = {}, 0
     try:
         for name in names:
             state[name], offset = _read_tensor(data, offset)
-    except (struct.error, ValueError, KeyError) as error:
+    except (struct.error, ValueError, KeyError, DecodeError) as error:
         raise InputError(
             f'"{path}" breaks off or does not belong to its .pdmodel: "{name}" cannot be read.'
         ) from error
@@ -117,6 +111,8 @@ def _read_tensor(data: bytes, offset: int) -> tuple[npt.NDArray[Any], int]:
     description.ParseFromString(data[offset : offset + size])
     offset += size
     dtype = np.dtype(DTYPES[description.data_type])
-    count = int(np.prod(description.dims, dtype=np.int64))
+    count = math.prod(description.dims)
+    if count < 0 or size < 0:
+        raise ValueError("a negative size")
     array = np.frombuffer(data, dtype, count, offset).reshape(tuple(description.dims)).copy()
     return array, offset + count * dtype.itemsize

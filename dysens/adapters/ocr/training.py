@@ -10,13 +10,13 @@ from typing import Any
 
 import paddle
 
+from dysens._pickle import read_plain
 from dysens.adapters.ocr.config import section
-from dysens.adapters.ocr.inference_files import read_plain_pickle
 from dysens.adapters.ocr.ppocr import load_ppocr, logger
 from dysens.adapters.ocr.task import OcrTask
 from dysens.adapters.optimizer_state import read_optimizer_state
 from dysens.errors import InputError
-from dysens.pruning.checkpoint import save_plan
+from dysens.pruning.checkpoint import save_plan, set_optimizer_state
 
 NEEDED = (
     "epoch_num",
@@ -94,10 +94,15 @@ def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> di
         if not path.is_file():
             raise InputError(f'training cannot go on from "{resume}": "{path}" is not there.')
     weights, state, progress = paths
-    optimizer.set_state_dict(read_optimizer_state(state, weights, network))
-    states = read_plain_pickle(progress)
-    return {
-        **states.get("best_model_dict", {}),
-        "start_epoch": states.get("epoch", 0) + 1,
-        "global_step": states.get("global_step", 0),
-    }
+    set_optimizer_state(optimizer, read_optimizer_state(state, weights, network), state)
+    states = read_plain(progress, "such files")
+    best, epoch, step = (
+        states.get("best_model_dict", {}),
+        states.get("epoch", 0),
+        states.get("global_step", 0),
+    )
+    if not isinstance(best, dict) or not isinstance(epoch, int) or not isinstance(step, int):
+        raise InputError(
+            f'"{progress}" does not say where the training was; it is damaged, or of another program.'
+        )
+    return {**best, "start_epoch": epoch + 1, "global_step": step}

@@ -16,6 +16,7 @@ from dysens.adapters.ocr.inference_files import read_inference_state
 from dysens.adapters.ocr.released import find_weights
 from dysens.errors import InputError
 from dysens.live import preserved
+from dysens.pruning._weights_file import read_state as read_weights_file
 from dysens.pruning.checkpoint import cut_as_saved, has_plan
 
 logger = logging.getLogger("dysens.adapters.ocr")
@@ -89,8 +90,8 @@ def read_state(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Every tensor of a ``.pdparams`` file, or of an inference model given by its path without endings."""
     if path.suffix != ".pdparams":
         return read_inference_state(path)
-    loaded = paddle.load(str(path), return_numpy=True)
-    if not isinstance(loaded, dict) or not all(isinstance(value, np.ndarray) for value in loaded.values()):
+    loaded = read_weights_file(path)
+    if not all(isinstance(value, np.ndarray) for value in loaded.values()):
         raise InputError(
             f'"{path}" is no state dict: it must map names to tensors, as paddle.save writes them.'
         )

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
 import numpy as np
 import onnx
 import paddle
@@ -8,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from dysens.adapters.det import load_weights
-from dysens.errors import InputError, MissingExtraError
+from dysens.errors import InputError, MissingExtraError, UnsafePickleError
 from dysens.sweep.evaluators import evaluate
 
 
@@ -200,3 +203,20 @@ def test_released_layout_weights_give_the_exports_outputs(layout):
 
 def test_released_layout_weights_find_what_is_on_generated_pages(layout):
     assert evaluate(layout.model, layout.evaluator) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"last.weight": Path("a")}, r"asks for pathlib\.PosixPath"),
+        ([1], "not a dictionary"),
+        (dict.fromkeys(Small().state_dict(), 7), "int in the file"),
+    ],
+)
+def test_weights_that_are_none(tmp_path, inputs, content, message):
+    network = trained_small()
+    before = {name: value.numpy() for name, value in network.state_dict().items()}
+    (tmp_path / "file.pdparams").write_bytes(pickle.dumps(content))
+    with pytest.raises((InputError, UnsafePickleError), match=message):
+        load_weights(network, tmp_path / "file.pdparams", inputs)
+    assert all(np.array_equal(before[name], value.numpy()) for name, value in network.state_dict().items())

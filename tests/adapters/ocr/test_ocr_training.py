@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import re
 
 import pytest
 
 from dysens.adapters.ocr import OcrTask, train
 from dysens.errors import InputError
+from dysens.pruning._weights_file import read_state
 
 # No augmentation, the same order in each epoch, every loss in the log: so two runs can be compared step by step.
 TINY = [
@@ -55,6 +57,23 @@ def test_training_goes_on_where_it_was(config, tmp_path, caplog):
 def test_resuming_from_nothing(config, tmp_path):
     with pytest.raises(InputError, match=r"cannot go on from .*latest\.pdparams"):
         train(build(config, tmp_path), resume=tmp_path / "latest")
+
+
+def test_resuming_with_damaged_files(config, tmp_path):
+    train(build(config, tmp_path))
+    halfway = tmp_path / "iter_epoch_1"
+    task = build(config, tmp_path, f"Global.checkpoints={halfway}")
+    for ending, content in (
+        *((".states", content) for content in ([1], {"epoch": "one"}, {"best_model_dict": 7})),
+        *((".pdopt", content) for content in ([1], {"LR_Scheduler": 7})),
+        (".pdparams", {**read_state(f"{halfway}.pdparams"), "StructuredToParameterName@@": 7}),
+    ):
+        path = halfway.with_name(halfway.name + ending)
+        whole = path.read_bytes()
+        path.write_bytes(pickle.dumps(content))
+        with pytest.raises(InputError, match=rf"iter_epoch_1\{ending}"):
+            train(task, resume=halfway)
+        path.write_bytes(whole)
 
 
 def test_incomplete_config(config, tmp_path):

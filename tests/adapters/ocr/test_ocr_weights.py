@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import shutil
 
@@ -144,6 +145,33 @@ def test_damaged_inference_weights(inference_copy, change, message):
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(InputError, match=message):
         read_inference_state(inference_copy)
+
+
+@pytest.mark.parametrize("content", [[1], {"conv2d_0.w_0": 7}, "text"])
+def test_info_file_of_something_else(inference_copy, content):
+    inference_copy.with_name("inference.pdiparams.info").write_bytes(pickle.dumps(content))
+    with pytest.raises(InputError, match=r"inference\.pdiparams\.info"):
+        read_inference_state(inference_copy)
+
+
+def test_inference_weights_with_damaged_descriptions(inference_copy):
+    path = inference_copy.with_name("inference.pdiparams")
+    whole = path.read_bytes()
+    for place in range(40):  # of the first tensor: versions, sizes, type and shape
+        path.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+        with contextlib.suppress(InputError):
+            assert len(read_inference_state(inference_copy)) == 288
+
+
+def test_weights_file_cannot_run_code(tiny, checkpoint, tmp_path):
+    class Harmful:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "written"), "w"))
+
+    checkpoint.write_bytes(pickle.dumps({"backbone.conv.weight": Harmful()}))
+    with pytest.raises(UnsafePickleError, match=r"asks for \w+\.open"):
+        tiny().load(checkpoint)
+    assert not (tmp_path / "written").exists()
 
 
 def test_info_file_cannot_run_code(inference_copy, tmp_path):

@@ -14,6 +14,7 @@ settings.register_profile("dysens", deadline=None, print_blob=True)
 settings.load_profile("dysens")
 
 TESTS = Path(__file__).parent
+STACKS = ("paddle3", "paddle26")  # as their folders in .venvs are named
 BOTH = "both"
 
 # What one stack shows for both, in `make test`: tests that do not touch Paddle, and long stories whose steps are tested on both
@@ -21,8 +22,7 @@ BOTH = "both"
 # fits counts, and a mark on a test counts before these.
 ONCE = {
     # Files, tables, pages: no Paddle in it.
-    "results/test_plain_pickle.py": BOTH,  # the stacks have NumPy 1 and 2, which write other pickles
-    "results/test_slim_files.py": BOTH,
+    "results/test_slim_files.py": BOTH,  # pickles; the stacks have NumPy 1 and 2, which write other ones
     "results": "paddle26",
     "report": "paddle3",  # its browser is driven from this stack only
     "cli/test_files.py": "paddle26",
@@ -93,13 +93,19 @@ def stack_of(item: pytest.Item) -> str:
     """Which stack runs a test in `make test`."""
     marker = item.get_closest_marker("once")
     if marker is not None:
-        return str(marker.args[0])
-    place = item.path.relative_to(TESTS)
-    return next((stack for listed, stack in ONCE.items() if place.is_relative_to(listed)), BOTH)
+        stack = str(marker.args[0])
+    else:
+        place = item.path.relative_to(TESTS)
+        stack = next((stack for listed, stack in ONCE.items() if place.is_relative_to(listed)), BOTH)
+    if stack not in (*STACKS, BOTH):
+        raise pytest.UsageError(
+            f"{item.nodeid} is to run on {stack}, and would run nowhere: the stacks are {STACKS}."
+        )
+    return stack
 
 
 def this_stack() -> str:
-    """Named as its folder in .venvs."""
+    """The one whose Paddle this is."""
     import paddle
 
     return "paddle26" if paddle.__version__.startswith("2.6") else "paddle3"

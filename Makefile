@@ -2,7 +2,7 @@
 #   make demo      train, sweep, prune and fine-tune a small network, and say where the files are
 #   make demo-ocr  the same for a released PP-OCR network, down to an exported model (OCR=rec: a recogniser)
 #   make demo-det  the same for PaddleDetection's released page-layout detector
-#   make test      the whole suite on both stacks
+#   make test      the suite on both stacks; what one of them can show for both runs once
 # The stacks (see the table in README.md) live in .venvs/ and are rebuilt when their requirements change.
 
 PYTHON ?= python3
@@ -17,11 +17,12 @@ SOURCES := dysens tests tools benchmarks setup.py
 # Paddle warns, in Python and in C++, about things that a user of the demo can do nothing about (ccache, batch norm).
 QUIETLY := GLOG_minloglevel=2 PYTHONWARNINGS=ignore::UserWarning
 
-.PHONY: demo demo-ocr demo-det test lint docs bench venvs clean help
+.PHONY: demo demo-ocr demo-det test test-all lint docs bench venvs clean help
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n '2,5s/^#   //p' Makefile
+	@echo 'make test-all  everything on both stacks, with many random networks drawn anew: half an hour'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make docs      the documents and the API reference as a site, in output/site'
 	@echo 'make bench     how fast it is, against PaddleSlim: docs/benchmarks.md (80 minutes on an idle machine)'
@@ -37,6 +38,13 @@ demo-ocr: .venvs/paddle3/.stamp
 demo-det: .venvs/paddle3/.stamp
 	@$(QUIETLY) $(PADDLE3) -m dysens.demos.det
 
+# `make test` splits what one stack can show for both between them (tests/conftest.py) and draws the same few random networks in
+# every run. `make test-all` runs everything on both stacks and draws new networks each time, so many of each kind.
+SHARE := --share
+test-all: NETWORKS ?= 1000
+test-all:
+	@$(MAKE) --no-print-directory test SHARE= NETWORKS=$(NETWORKS)
+
 # Both stacks at the same time, one core each. Each stack's output comes in one piece when it is done, and pytest's closing
 # lines once more at the end; what is under way stands in output/test-*.log.
 test: venvs
@@ -48,7 +56,8 @@ test: venvs
 .PHONY: test-paddle3 test-paddle26
 test-paddle3 test-paddle26: test-%: .venvs/%/.stamp
 	@echo "== $*"
-	@OMP_NUM_THREADS=1 .venvs/$*/bin/python -m pytest -p no:cacheprovider > output/$@.log 2>&1; status=$$?; \
+	@OMP_NUM_THREADS=1 DYSENS_RANDOM_NETWORKS=$(NETWORKS) .venvs/$*/bin/python -m pytest -p no:cacheprovider --durations=30 \
+		$(SHARE) > output/$@.log 2>&1; status=$$?; \
 	cat output/$@.log; exit $$status
 
 # Needs the machine for itself. What was broken off goes on with `benchmarks/speed PART ...`, see there.

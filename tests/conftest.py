@@ -1,5 +1,10 @@
-"""What holds for every test."""
+"""What holds for every test, and which of the two stacks runs what in `make test`."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 import dysens  # noqa: F401  first of all: Paddle 2.6 must not bring its zlib before the real one is loaded
@@ -7,3 +12,100 @@ import dysens  # noqa: F401  first of all: Paddle 2.6 must not bring its zlib be
 # Shared machines are slow at times; no example is wrong for that.
 settings.register_profile("dysens", deadline=None, print_blob=True)
 settings.load_profile("dysens")
+
+TESTS = Path(__file__).parent
+STACKS = ("paddle3", "paddle26")  # as their folders in .venvs are named
+BOTH = "both"
+
+# What one stack shows for both, in `make test`: tests that do not touch Paddle, and long stories whose steps are tested on both
+# stacks elsewhere. Which stack takes what only balances the two. `make test-all` runs everything on both. The first entry that
+# fits counts, and a mark on a test counts before these.
+ONCE = {
+    # Files, tables, pages: no Paddle in it.
+    "results/test_slim_files.py": BOTH,  # pickles; the stacks have NumPy 1 and 2, which write other ones
+    "results": "paddle26",
+    "report": "paddle3",  # its browser is driven from this stack only
+    "cli/test_files.py": "paddle26",
+    "cli/test_program.py": "paddle26",
+    "test_benchmarks.py": "paddle26",
+    "test_coverage_table.py": "paddle26",
+    "test_data.py": "paddle26",
+    "test_house.py": "paddle26",
+    "test_packaging.py": "paddle26",
+    "test_progress.py": "paddle26",
+    "adapters/test_generated_images.py": "paddle26",
+    "adapters/text_images": "paddle26",
+    # Where the code of the toolboxes is imported from: a matter of Python, not of Paddle.
+    "adapters/ocr/test_ocr_home.py": "paddle3",
+    "adapters/det/test_det_import.py": "paddle26",
+    # Documents, notebooks and demos: what they call is tested on both stacks in its own room.
+    "test_documents.py": "paddle26",
+    "test_readme.py": "paddle3",
+    "test_notebooks.py": "paddle3",
+    "demos/test_digits_demo.py": "paddle3",
+    "demos/test_ocr_demo.py": "paddle3",
+    "demos/test_det_demo.py": "paddle26",
+    # The programs: the adapters below them, and one config from sweep to checkpoint (cli), are tested on both stacks.
+    "adapters/ocr/test_ocr_tools.py": "paddle3",
+    "det_tools": "paddle26",
+}
+
+
+@pytest.fixture(scope="session")
+def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `dysens demo --quick` was run, over what an earlier run left that was cut off; its files are in output/demo."""
+    from dysens.cli import main
+
+    home = tmp_path_factory.mktemp("demo")
+    (home / "output" / "demo").mkdir(parents=True)
+    (home / "output" / "demo" / "sensitivities.jsonl").write_text('{"kind": "of an earlier run')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        assert main(["demo", "--quick"]) == 0
+    return home
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say what `make test` asks for."""
+    parser.addoption(
+        "--share",
+        action="store_true",
+        help="leave out what the other stack runs, by the list in tests/conftest.py and the mark `once`",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is the other stack's, if so asked."""
+    if not config.getoption("--share"):
+        return
+    missing = [place for place in ONCE if not (TESTS / place).exists()]
+    if missing:
+        raise pytest.UsageError(
+            f"tests/conftest.py says which stack runs {missing}, which is not there: correct ONCE."
+        )
+    shared = (BOTH, this_stack())
+    others = [item for item in items if stack_of(item) not in shared]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if stack_of(item) in shared]
+
+
+def stack_of(item: pytest.Item) -> str:
+    """Which stack runs a test in `make test`."""
+    marker = item.get_closest_marker("once")
+    if marker is not None:
+        stack = str(marker.args[0])
+    else:
+        place = item.path.relative_to(TESTS)
+        stack = next((stack for listed, stack in ONCE.items() if place.is_relative_to(listed)), BOTH)
+    if stack not in (*STACKS, BOTH):
+        raise pytest.UsageError(
+            f"{item.nodeid} is to run on {stack}, and would run nowhere: the stacks are {STACKS}."
+        )
+    return stack
+
+
+def this_stack() -> str:
+    """The one whose Paddle this is."""
+    import paddle
+
+    return "paddle26" if paddle.__version__.startswith("2.6") else "paddle3"

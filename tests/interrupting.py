@@ -1,12 +1,17 @@
-"""Press Ctrl-C at a chosen line of dysens: a real SIGINT, so that whoever holds signals back gets the chance to."""
+"""Press Ctrl-C, or kill the process, at a chosen line of dysens: at a place in the code, not at a moment in time.
+
+Ctrl-C is a real SIGINT, so that whoever holds signals back gets the chance to.
+"""
 
 from __future__ import annotations
 
 import linecache
+import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +20,16 @@ import dysens
 
 PACKAGE = str(Path(dysens.__file__).parent)
 Place = tuple[str, int]  # file and line
+
+
+@contextmanager
+def interrupts_raise() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt in here, also where the tests were started with SIGINT ignored, as nohup does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def places_of(action: Callable[[], Any]) -> Counter[Place]:
@@ -37,10 +52,24 @@ def interrupted(action: Callable[[], Any], where: Place, visit: int = 1) -> bool
                 signal.raise_signal(signal.SIGINT)
 
     try:
-        _traced(action, press)
+        with interrupts_raise():
+            _traced(action, press)
     except KeyboardInterrupt:
         return True
     return False
+
+
+def kill_at(action: Callable[[], Any], count: int) -> None:
+    """Run the action and kill this process, without a chance to clean up, as the n-th line of dysens runs in it."""
+    left = count
+
+    def kill(place: Place) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _traced(action, kill)
 
 
 def _traced(action: Callable[[], Any], at_line: Callable[[Place], None]) -> None:

@@ -6,18 +6,37 @@ it; every spec builds, whatever widths and options were drawn. Nothing is left o
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from paddle import nn
 
 WIDTHS = (4, 6, 8, 12, 16)
 ACTIVATIONS = (nn.ReLU, nn.Hardswish, nn.ReLU6, nn.Sigmoid, nn.LeakyReLU, nn.Identity)
 LARGEST_SIDE = 16
+
+
+def drawn(count: int) -> settings:
+    """So many networks, the same ones in every run: what passes here passes on every machine.
+
+    `make test-all` sets DYSENS_RANDOM_NETWORKS, and so many others are drawn anew each time.
+    """
+    many = int(os.environ.get("DYSENS_RANDOM_NETWORKS") or 0)
+    return settings(
+        max_examples=many or count,
+        derandomize=not many,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        phases=(Phase.explicit, Phase.generate),  # specs are short; shrinking them takes minutes
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 @dataclass(frozen=True)

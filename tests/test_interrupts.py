@@ -6,6 +6,7 @@ import signal
 import threading
 
 import pytest
+from interrupting import interrupts_raise
 
 from dysens.interrupts import WATCH, run_through
 
@@ -16,10 +17,10 @@ def press() -> None:
 
 @pytest.fixture(autouse=True)
 def _same_handler_afterwards():
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    assert signal.getsignal(signal.SIGINT) == before
-    assert not WATCH.waiting
+    with interrupts_raise():
+        yield
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+        assert not WATCH.waiting
 
 
 def test_an_interrupt_waits_until_the_function_is_through():

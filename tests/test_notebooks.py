@@ -1,4 +1,4 @@
-"""The notebooks carry what they showed when they were run for real, and run again from a clean kernel on both stacks."""
+"""The notebooks carry what they showed when they were run for real, and run again from a clean kernel."""
 
 from __future__ import annotations
 

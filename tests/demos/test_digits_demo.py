@@ -7,20 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from dysens import DygraphSensitivity, Sensitivities, cli
+from dysens import DygraphSensitivity, Sensitivities
 from dysens.demos.digits import FILES, INPUT_SHAPE, DigitNet, main, results_table
 from dysens.pruning.outcome import PruneOutcome
 from dysens.pruning.plan import PrunePlan
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a quick run leaves behind, in a folder where an earlier run was cut off."""
-    place = tmp_path_factory.mktemp("runs") / "deep" / "demo"
-    place.mkdir(parents=True)
-    (place / "sensitivities.jsonl").write_text('{"kind": "of an earlier run')
-    assert cli.main(["demo", "--quick", "--output", str(place)]) == 0
-    return place
+def folder(demo_home: Path) -> Path:
+    """What a quick run leaves behind."""
+    return demo_home / "output" / "demo"
 
 
 def test_it_leaves_the_files_that_it_names(folder: Path) -> None:

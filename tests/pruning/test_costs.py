@@ -9,10 +9,10 @@ import networks
 import numpy as np
 import paddle
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import SHAPE, made
-from random_networks import PLAIN, RandomNet, specs
+from random_networks import PLAIN, RandomNet, drawn, specs
 
 from dysens import DygraphSensitivity
 from dysens.cost import cost_of
@@ -55,9 +55,7 @@ def test_small_networks_cost_what_the_cut_has(name: str, ratios: list[float]) ->
     check(model, ds, costs, ratios)
 
 
-@settings(
-    max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+@drawn(25)
 @given(spec=specs(COMMON), ratios=RATIOS)
 def test_random_networks_cost_what_the_cut_has(spec, ratios: list[float]) -> None:
     model = RandomNet(spec)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import select
 import time
 import zlib  # noqa: F401  before Paddle 2.6, which brings its own
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import paddle
+from interrupting import kill_at
 from paddle import nn
 
 import dysens
@@ -41,13 +44,61 @@ def network(seed: int = 0) -> nn.Layer:
     return model
 
 
-class Closeness:
-    """How near the outputs are to those at the start. Notes in a file what weights it was asked to score."""
+class Gate:
+    """Where processes wait, until a test has seen them there and opens it: two named pipes in a folder.
 
-    def __init__(self, model: nn.Layer, counts: Path | None = None, seconds: float = 0.0) -> None:
+    With it a test kills a process where it wants it to be, however fast or slow the machine is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self._arrivals, self._opening = folder / "arrivals", folder / "opening"
+        os.mkfifo(self._arrivals)
+        os.mkfifo(self._opening)
+        # For reading and writing: nobody has to wait for the other end, and there is no end of file between two arrivals.
+        self._descriptors = [os.open(self._arrivals, os.O_RDWR)]
+        self._unread = b""
+
+    def arrived(self, count: int) -> list[int]:
+        """Wait until so many more processes are at the gate; their ids."""
+        while self._unread.count(b"\n") < count:
+            assert select.select(self._descriptors[:1], [], [], 120)[0], f"too few came: {self._unread!r}"
+            self._unread += os.read(self._descriptors[0], 4096)
+        *lines, self._unread = self._unread.split(b"\n", count)
+        return [int(line) for line in lines]
+
+    def open(self) -> None:
+        """Let everybody through, also who comes later."""
+        self._descriptors.append(os.open(self._opening, os.O_RDWR))
+
+    def close(self) -> None:
+        """Let go of the pipes, once all processes have ended."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+    @staticmethod
+    def wait(folder: Path) -> None:
+        """Report at the gate and wait until it opens: what a process does."""
+        with (folder / "arrivals").open("w") as arrivals:
+            arrivals.write(f"{os.getpid()}\n")
+        (folder / "opening").open().close()  # blocks until someone has it open for writing
+
+
+class Closeness:
+    """How near the outputs are to those at the start. Notes in a file what weights it was asked to score.
+
+    Given the folder of a `Gate`, the first score of weights that have changed waits there: a sweep has claimed its point then.
+    """
+
+    def __init__(
+        self, model: nn.Layer, counts: Path | None = None, seconds: float = 0.0, gate: Path | None = None
+    ) -> None:
         self._model = model
         self._counts = counts
         self._seconds = seconds
+        self._gate = gate
+        self._whole = digest(model)
         self._x = paddle.to_tensor(np.random.default_rng(1).standard_normal(SHAPE).astype("float32"))
         self._reference = self._outputs()
 
@@ -58,6 +109,9 @@ class Closeness:
     def __call__(self) -> float:
         if self._counts is not None:
             note(self._counts, digest(self._model))
+        if self._gate is not None and digest(self._model) != self._whole:
+            Gate.wait(self._gate)
+            self._gate = None
         score = float(1 / (1 + np.square(self._outputs() - self._reference).mean()))
         time.sleep(self._seconds)
         return score
@@ -82,10 +136,10 @@ def evaluations(counts: Path, model: nn.Layer) -> Counter[str]:
     return found
 
 
-def made(counts: Path | None = None, seconds: float = 0.0, seed: int = 0):
+def made(counts: Path | None = None, seconds: float = 0.0, seed: int = 0, gate: Path | None = None):
     """A model and what scores it: what a worker needs."""
     model = network(seed)
-    return model, Closeness(model, counts, seconds)
+    return model, Closeness(model, counts, seconds, gate)
 
 
 def other_weights():
@@ -119,11 +173,21 @@ def other_network():
     return model, Closeness(model)
 
 
-def sweep(journal: Path, counts: Path, seconds: float = 0.0) -> dysens.Sensitivities:
-    """The sweep that is broken off and taken up again; without a compiled copy, which takes longer than all its points."""
-    model, evaluate = made(counts, seconds)
+def sweep(journal: Path, counts: Path, gate: Path | None = None, killed_at: int = 0) -> dysens.Sensitivities:
+    """The sweep that is broken off and taken up again; without a compiled copy, which takes longer than all its points.
+
+    Args:
+        journal: What it writes and goes on with.
+        counts: Where evaluations are noted.
+        gate: The folder of a `Gate` at which the first point waits.
+        killed_at: As which line of dysens runs the process dies; 0: it lives.
+    """
+    model, evaluate = made(counts, gate=gate)
     ds = dysens.DygraphSensitivity(model, SHAPE)
-    return ds.sensitive(evaluate, RATIOS, sen_file=journal, progress=False, fast="off")
+    run = partial(ds.sensitive, evaluate, RATIOS, sen_file=journal, progress=False, fast="off")
+    if killed_at:
+        kill_at(run, killed_at)
+    return run()
 
 
 def results(sens: dysens.Sensitivities) -> list[tuple[str, float, float, float]]:

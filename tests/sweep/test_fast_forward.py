@@ -8,6 +8,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
+from interrupting import interrupts_raise
 from networks import SHAPE, ConvBN, DictNet, SmallNet, TextNet, images, made
 from paddle import nn
 from states import assert_same, picture
@@ -31,11 +32,6 @@ def size_of_outputs(model, *sizes, rows=2):
             return float(np.mean([np.abs(model(x).numpy()).mean() for x in data]))
 
     return score
-
-
-def size_of_slow_outputs(model):
-    """Large enough for "auto" to compile at the first call; a quick forward is left alone for some seconds."""
-    return size_of_outputs(model, (192, 192), rows=8)
 
 
 def losses(sens):
@@ -261,7 +257,7 @@ def changing_weights(model):
 
 
 def training_a_step(model):
-    score, x = size_of_slow_outputs(model), images(8, [1, 3, 192, 192])
+    score, x = size_of_outputs(model), images(2)
 
     def steps():
         """Without training mode, as one does whose batch norms are frozen."""
@@ -276,14 +272,14 @@ def training_a_step(model):
     return steps
 
 
-def first_of_slow_outputs(model):
-    x = images(8, [1, 3, 192, 192])
+def first_of_outputs(model):
+    x = images(2)
     return lambda: float(model(x)[0].abs().mean())
 
 
 UNSERVABLE = [
-    (Outside, size_of_slow_outputs, "cannot be exported"),
-    (Strange, first_of_slow_outputs, "a object beside the tensors"),
+    (Outside, size_of_outputs, "cannot be exported"),
+    (Strange, first_of_outputs, "a object beside the tensors"),
     (Hooked, size_of_outputs, "layers inside the model have hooks"),
     (SmallNet, in_training_mode, "in training mode"),
     (SmallNet, changing_weights, "changes weights or statistics"),
@@ -293,7 +289,11 @@ UNSERVABLE = [
 
 @pytest.mark.parametrize(("network", "scoring", "why"), UNSERVABLE)
 class TestFallback:
-    def test_one_warning_says_why_and_the_numbers_are_the_live_ones(self, network, scoring, why, caplog):
+    def test_one_warning_says_why_and_the_numbers_are_the_live_ones(
+        self, network, scoring, why, caplog, monkeypatch
+    ):
+        # No forward is quick: "auto" compiles at the first call, and does not leave a toy alone for some seconds.
+        monkeypatch.setattr(fast_forward, "_QUICK_FORWARD_SECONDS", 0.0)
         model = made(network)
         score = scoring(model)
         ds = DygraphSensitivity(model, SHAPE)
@@ -358,12 +358,12 @@ def test_left_as_found_when_broken_off(blow, at):
         if len(calls) == at:
             if blow is KeyboardInterrupt:
                 signal.raise_signal(signal.SIGINT)
-            raise blow("the data set is gone")
+            raise ValueError("the data set is gone")
         return found
 
     ds = DygraphSensitivity(model, SHAPE)
     before = picture(model)
-    with pytest.raises(blow):
+    with interrupts_raise(), pytest.raises(blow):
         ds.sensitive(breaks, RATIOS, progress=False, fast="on")
     assert_same(before, picture(model))
     assert "forward" not in model.__dict__

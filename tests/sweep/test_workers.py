@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import zlib  # noqa: F401  before Paddle 2.6, which brings its own
 from functools import partial
 from pathlib import Path
@@ -58,21 +57,20 @@ def child_processes() -> list[psutil.Process]:
 
 
 @posix
-def test_three_workers_and_one_is_killed(ours, tmp_path, caplog):
+def test_three_workers_and_one_is_killed(ours, tmp_path, gate, caplog):
     ds, evaluate, alone = ours
     journal, counts = tmp_path / "sens.jsonl", tmp_path / "counts.txt"
     before = set(child_processes())
     killed = []
 
     def kill_one() -> None:
-        while len(claimants(journal)) < 3:
-            time.sleep(0.01)
-        killed.append(sorted(claimants(journal))[0])
+        killed.append(gate.arrived(3)[0])  # each of the three has a point of its own now
         os.kill(killed[0], signal.SIGKILL)
+        gate.open()
 
-    killer = threading.Thread(target=kill_one)
+    killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()
-    build = partial(made, counts, 0.1)
+    build = partial(made, counts, gate=gate.folder)
     shared = ds.sensitive(
         evaluate, RATIOS, sen_file=journal, progress=False, fast="off", workers=3, build=build
     )
@@ -81,8 +79,7 @@ def test_three_workers_and_one_is_killed(ours, tmp_path, caplog):
     assert results(dysens.Sensitivities.load(journal)) == results(alone)
     computed = evaluations(counts, sweeping.network())
     assert len(computed) == ALL
-    assert max(computed.values()) <= 2
-    assert sum(computed.values()) <= ALL + 1
+    assert sum(computed.values()) == ALL + 1  # what the dead one was about to measure
     assert len(claimants(journal)) == 3
     assert killed[0] not in {os.getpid(), *(child.pid for child in child_processes())}
     assert "was killed by signal 9; the others take over" in caplog.text
@@ -228,17 +225,19 @@ def test_threads_are_divided(monkeypatch):
 
 
 SCRIPT = """
+import signal
 import sys
 from functools import partial
 from pathlib import Path
 import dysens
 from sweep.sweeping import RATIOS, SHAPE, made
 if __name__ == "__main__":
-    journal, counts = map(Path, sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
+    journal, gate = map(Path, sys.argv[1:])
     model, evaluate = made()
     ds = dysens.DygraphSensitivity(model, SHAPE)
     try:
-        ds.sensitive(evaluate, RATIOS, sen_file=journal, progress=False, workers=2, build=partial(made, counts, 0.5))
+        ds.sensitive(evaluate, RATIOS, sen_file=journal, progress=False, workers=2, build=partial(made, gate=gate))
     except KeyboardInterrupt:
         print("interrupted")
 """
@@ -246,22 +245,18 @@ if __name__ == "__main__":
 
 @posix
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
-def test_no_worker_outlives_its_parent(tmp_path, blow):
+def test_no_worker_outlives_its_parent(tmp_path, gate, blow):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    journal = tmp_path / "sens.jsonl"
     parent = subprocess.Popen(
-        [sys.executable, script, journal, tmp_path / "counts.txt"],
+        [sys.executable, script, tmp_path / "sens.jsonl", gate.folder],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a terminal of its own, whose Ctrl-C goes to all of them
     )
-    while len(claimants(journal)) < 2:
-        assert parent.poll() is None, parent.stderr.read()
-        time.sleep(0.05)
-    workers = [psutil.Process(pid) for pid in claimants(journal)]
+    workers = [psutil.Process(pid) for pid in gate.arrived(2)]
     if blow == signal.SIGINT:
         os.killpg(parent.pid, blow)
     else:

@@ -63,6 +63,7 @@ def test_importing_the_module_registers_the_pruner():
     assert global_config["Pruner"].pymodule is dysens.adapters.det.pruner
 
 
+@pytest.mark.once("paddle3")
 def test_a_tool_of_a_checkout_is_run_with_the_pruner(tmp_path):
     """As PaddleDetection's tools do, the script has a __future__ import and expects its own arguments."""
     (tmp_path / "tools").mkdir()
@@ -87,7 +88,7 @@ def test_a_tool_that_is_not_there_is_a_sentence(monkeypatch):
         run_with_pruner()
 
 
-def test_ppdets_trainer_trains_the_pruned_model_and_the_checkpoint_is_read_back(trained, told):
+def test_ppdets_trainer_trains_the_pruned_model_and_the_checkpoint_is_read_back(trained, tmp_path, told):
     settings, folder = trained
     with settings.installed() as live:
         built = build_slim_model(live, slim_file(folder, print_params=True))
@@ -104,20 +105,14 @@ def test_ppdets_trainer_trains_the_pruned_model_and_the_checkpoint_is_read_back(
     for name, value in trainer.model.state_dict().items():
         assert np.array_equal(again.model.state_dict()[name].numpy(), value.numpy()), name
 
-    # As PaddleDetection's eval.py does it: prune as configured, then load.
+    # As PaddleDetection's eval.py does it: prune as configured, then load. Where it runs there need be no data to train on.
+    told.clear()
     with settings.installed() as live:
+        live["TrainDataset"]["dataset_dir"] = str(tmp_path)
         live["weights"] = str(folder / "slim" / "model_final")
         evaluated = build_slim_model(live, slim_file(folder), mode="eval")["model"]
     assert np.array_equal(dict(evaluated.named_parameters())[CUT].numpy(), weight.numpy())
-
-
-def test_without_training_data_the_pruner_says_so(trained, tmp_path, told):
-    settings, folder = trained
-    with settings.installed() as live:
-        live["TrainDataset"]["dataset_dir"] = str(tmp_path)
-        model = build_slim_model(live, slim_file(folder))["model"]
     assert "only the eval forward is looked at" in told[0]
-    assert dict(model.named_parameters())[CUT].shape[0] == WIDTH // 2
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,11 @@ def random_ratios(ds: DygraphSensitivity) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("name", "branch"), [("ch_PP-OCRv3_rec", "head.sar_head."), ("ch_PP-OCRv4_rec", "head.before_gtc.")]
+    ("name", "branch"),
+    [
+        pytest.param("ch_PP-OCRv3_rec", "head.sar_head.", marks=pytest.mark.once("paddle26")),
+        pytest.param("ch_PP-OCRv4_rec", "head.before_gtc.", marks=pytest.mark.once("paddle3")),
+    ],
 )
 def test_the_backbone_is_pruned_together_with_the_branch_of_training(config, name, branch):
     """MultiHead's second branch takes in what the backbone gives, and runs in training only."""
@@ -29,7 +33,6 @@ def test_the_backbone_is_pruned_together_with_the_branch_of_training(config, nam
     model = task.model
     model.train()
     ds = DygraphSensitivity(model, task.example_inputs, criterion="l1", train_inputs=task.train_inputs)
-    print(ds.groups, ds.unprunable)
     both = [
         group
         for group in ds.groups

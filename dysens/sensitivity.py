@@ -9,33 +9,50 @@ from typing import Any, Optional
 import numpy as np
 import paddle
 
-from dysens.cost import cost_of
+from dysens.compiled import DEFAULT_CACHE_GIB
+from dysens.costs import Costs, cost_of
 from dysens.criteria import Criterion, GroupCriterion, check_criterion, compensates, criterion_name
 from dysens.engines import EngineChoice, engine_for
 from dysens.errors import InputError
-from dysens.groups.explain import explain_group
-from dysens.groups.group import ChannelGroup, Choice, merge_removals
-from dysens.groups.listing import GroupList, GroupNames, Unprunable, groups_with, matching, skip_reasons
-from dysens.groups.roles import filters_by_path, roles_of, tensors_by_path
-from dysens.inputs import view_of
-from dysens.live import Preserved
-from dysens.pruning.budget import describe_costs
-from dysens.pruning.costs import Costs
-from dysens.pruning.cutting import Cuts
-from dysens.pruning.outcome import PruneOutcome
-from dysens.pruning.plan import PrunePlan, group_now, plan_for, translated
-from dysens.pruning.proof import difference
+from dysens.evaluators import Evaluator
+from dysens.groups import (
+    ChannelGroup,
+    Choice,
+    GroupList,
+    GroupNames,
+    Unprunable,
+    explain_group,
+    filters_by_path,
+    groups_with,
+    matching,
+    merge_removals,
+    roles_of,
+    skip_reasons,
+)
+from dysens.model import Preserved, tensors_by_path, view_of
+from dysens.pruning import (
+    Cuts,
+    PruneOutcome,
+    PrunePlan,
+    describe_costs,
+    difference,
+    group_now,
+    plan_for,
+    translated,
+)
 from dysens.ratios import ratios_by_flops, ratios_by_params
-from dysens.results.recount import curves_of, recounted
-from dysens.results.sensitivities import LossCurve, Sensitivities
-from dysens.sweep.batches import DEFAULT_CACHE_GIB
-from dysens.sweep.estimate import TaylorCurves, taylor_curves
-from dysens.sweep.evaluators import Evaluator
-from dysens.sweep.found import SearchResult
-from dysens.sweep.measuring import Measuring
-from dysens.sweep.options import Build, RunOptions, run_options
-from dysens.sweep.runner import checked_ratios
-from dysens.sweep.sharing import Observer
+from dysens.results import LossCurve, Sensitivities, curves_of, recounted
+from dysens.sweep import (
+    Build,
+    Measuring,
+    Observer,
+    RunOptions,
+    SearchResult,
+    TaylorCurves,
+    checked_ratios,
+    run_options,
+    taylor_curves,
+)
 
 Names = Iterable[str]
 Chooser = Callable[[Mapping[str, LossCurve], Costs, float, Optional[int]], dict[str, float]]
@@ -162,7 +179,7 @@ class DygraphSensitivity:
             fast: "auto" serves the model's forward from a compiled copy where that gives the same outputs (on CPU, 3 to 15
                 times faster), and runs the live model otherwise; "on" raises where it cannot; "off" runs the live model.
             cache_gib: How many GiB of an `Evaluator`'s data, and of outputs of layers, may be kept in memory.
-            observer: Called with every `Point` as soon as it is known: `dysens.report.visualdl.SweepLog`, or a function.
+            observer: Called with every `Point` as soon as it is known: `dysens.report.SweepLog`, or a function.
             options: The last five in one object, instead of one by one.
         """
         run = run_options(

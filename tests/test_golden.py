@@ -6,7 +6,7 @@ import pytest
 from golden import INPUT_SHAPE, accuracy_of, golden_results, trained
 
 from dysens import DygraphSensitivity
-from dysens.groups.roles import tensors_by_path
+from dysens.model import tensors_by_path
 
 TRAINED = ("tiny_resnet", "mobilenet_v1")
 ALL = (*TRAINED, "mobilenet_v3")

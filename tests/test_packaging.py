@@ -21,8 +21,8 @@ import pytest
 from results.common import header, point
 
 import dysens
-from dysens.adapters.installing import install_command
-from dysens.results.journal import Journal
+from dysens.adapters._installing import install_command
+from dysens.results import Journal
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dysens"

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.inputs import map_leaves
-from dysens.latency import Array, Inputs, Predictor, model_files
-from dysens.live import preserved
-from dysens.sweep.interpolation import SYMPTOM, interpolation_rewritten
+from dysens.compiled import SYMPTOM, interpolation_rewritten
+from dysens.costs import Array, Inputs, Predictor, model_files
+from dysens.model import map_leaves, preserved
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ def saved_and_run(
         model: In eval mode.
         prefix: The files' common path without endings; what is there of an earlier export is replaced.
         input_spec: As `paddle.jit.to_static` takes it.
-        inputs: As `dysens.latency.Predictor` takes them.
+        inputs: As `dysens.costs.Predictor` takes them.
     """
 
     def attempt(surroundings: AbstractContextManager[None]) -> list[Array]:

@@ -11,14 +11,13 @@ from paddle.static import InputSpec
 
 from dysens.adapters._export import Exported, ExportedModel, largest_gap, saved_and_run
 from dysens.adapters.base import Scoring, Task
+from dysens.costs import Inputs, file_size
 from dysens.errors import InputError, ProofError
+from dysens.evaluators import Evaluator, evaluate
 from dysens.flags import flag
-from dysens.inputs import leaves, map_leaves, view_of
-from dysens.latency import Inputs, file_size
-from dysens.live import preserved
-from dysens.pruning.checkpoint import load_checkpoint
-from dysens.sweep.evaluators import Evaluator, evaluate
-from dysens.sweep.worker import Build
+from dysens.model import leaves, map_leaves, preserved, view_of
+from dysens.pruning import load_checkpoint
+from dysens.sweep import Build
 
 NAME = "inference"
 TOLERANCE = 1e-4  # of the largest output: rounding where operators are fused

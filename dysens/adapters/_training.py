@@ -12,8 +12,7 @@ import numpy as np
 import paddle
 
 from dysens.errors import InputError
-from dysens.pruning._weights_file import NAME_TABLE, read_state
-from dysens.pruning.checkpoint import renamed_state
+from dysens.pruning import NAME_TABLE, read_state, renamed_state
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Union
 import paddle
 
 from dysens.adapters._export import Exported
+from dysens.costs import Inputs
 from dysens.errors import InputError
-from dysens.latency import Inputs
+from dysens.evaluators import Evaluator
 from dysens.ratios import write_ratio_file
-from dysens.sweep.evaluators import Evaluator
-from dysens.sweep.worker import Build
+from dysens.sweep import Build
 
 logger = logging.getLogger(__name__)
 

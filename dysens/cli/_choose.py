@@ -24,7 +24,7 @@ from dysens.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
 KINDS = ("curves", "heatmap", "flops")
 BUDGETS = tuple(step / 20 for step in range(1, 20))
@@ -41,7 +41,7 @@ def _add_ratios(parser: CommandParser) -> None:
 
 def _ratios(options: Namespace, out: Output) -> None:
     from dysens.ratios import ratio_file_text, write_ratio_file
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
     sens, target = Sensitivities.load(options.sensitivities), target_of(options)
     target.check()
@@ -81,7 +81,7 @@ def _add_plot(parser: CommandParser) -> None:
 
 
 def _plot(options: Namespace, out: Output) -> None:
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
     sens = Sensitivities.load(options.sensitivities)
     figure = _figure(sens, options.kind, options.loss, not options.paddleslim_rule)
@@ -91,16 +91,15 @@ def _plot(options: Namespace, out: Output) -> None:
 
 
 def _figure(sens: Sensitivities, kind: str, loss: float | None, monotone: bool) -> Figure:
-    from dysens.report import plots
-    from dysens.report.plot_data import predicted_budget_points
+    from dysens.report import flops_against_loss, heat_map, predicted_budget_points, sensitivity_curves
 
     if loss is not None and kind != "curves":
         raise InputError("--loss goes with --kind curves.")
     if kind == "curves":
-        return plots.sensitivity_curves(sens, loss, monotone=monotone)
+        return sensitivity_curves(sens, loss, monotone=monotone)
     if kind == "heatmap":
-        return plots.heat_map(sens)
-    return plots.flops_against_loss(predicted_budget_points(sens, BUDGETS))
+        return heat_map(sens)
+    return flops_against_loss(predicted_budget_points(sens, BUDGETS))
 
 
 def save_figure(figure: Figure, place: Path) -> None:
@@ -121,7 +120,7 @@ def _add_report(parser: CommandParser) -> None:
 
 
 def _report(options: Namespace, out: Output) -> None:
-    from dysens.report.html import write_report
+    from dysens.report import write_report
 
     place = options.output or options.sensitivities.with_suffix(".html")
     written = write_report(

@@ -12,7 +12,7 @@ from dysens.cli._parsing import CommandParser, number, one_of
 from dysens.errors import DysensError
 
 if TYPE_CHECKING:
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
 ORDERS = ("model", "loss")
 SIDES = ("first", "last")
@@ -20,7 +20,7 @@ SIDES = ("first", "last")
 
 def kept_in(path: Path) -> str:
     """In words, what an interrupted command leaves in its journal."""
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
     beside = Path(f"{path}.jsonl")  # where a sweep goes on that was given a PaddleSlim file
     place = beside if beside.is_file() else path
@@ -33,7 +33,7 @@ def kept_in(path: Path) -> str:
 
 def holds_sensitivities(path: Path) -> bool:
     """Whether a file is of a kind that `Sensitivities.load` reads."""
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
     try:
         Sensitivities.load(path)
@@ -58,7 +58,7 @@ def _add_show(parser: CommandParser) -> None:
 
 def _show(options: Namespace, out: Output) -> None:
     from dysens.cli._tables import summary_of, table_of
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
     sens = Sensitivities.load(options.sensitivities)
     monotone = not options.paddleslim_rule
@@ -69,7 +69,7 @@ def _show(options: Namespace, out: Output) -> None:
 
 def _described(path: Path, sens: Sensitivities) -> str:
     """What was measured, in a line or three."""
-    from dysens.results.loading import header_of
+    from dysens.results import header_of
 
     baseline = "unknown" if sens.baseline is None else f"{sens.baseline:.6g}"
     header = header_of(path)
@@ -108,8 +108,7 @@ def _add_merge(parser: CommandParser) -> None:
 
 
 def _merge(options: Namespace, out: Output) -> None:
-    from dysens.results.sensitivities import Sensitivities
-    from dysens.results.writing import common_header, write_as
+    from dysens.results import Sensitivities, common_header, write_as
 
     header = common_header(options.parts, options.prefer)
     sens = Sensitivities.merge(options.parts, options.prefer)
@@ -125,9 +124,7 @@ def _add_convert(parser: CommandParser) -> None:
 
 
 def _convert(options: Namespace, out: Output) -> None:
-    from dysens.results.loading import header_of
-    from dysens.results.sensitivities import Sensitivities
-    from dysens.results.writing import write_as
+    from dysens.results import Sensitivities, header_of, write_as
 
     sens = Sensitivities.load(options.sensitivities)
     write_as(options.output, sens, header_of(options.sensitivities), options.overwrite, options.static)

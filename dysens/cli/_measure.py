@@ -53,7 +53,7 @@ def _add_sweep(parser: CommandParser) -> None:
 def _sweep(options: Namespace, out: Output) -> None:
     from dysens.cli._tables import summary_of, table_of
     from dysens.pipeline import sweep
-    from dysens.report.visualdl import SweepLog, log_sensitivities, open_writer
+    from dysens.report import SweepLog, log_sensitivities, open_writer
 
     with ExitStack() as closing:
         # What is not installed is said before the model is built.

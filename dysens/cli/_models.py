@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dysens.adapters import LayerTask, Scoring, Task
     from dysens.pipeline import Subject
-    from dysens.sweep.worker import Built
+    from dysens.sweep import Built
 
 logger = logging.getLogger(__name__)
 
@@ -246,7 +246,7 @@ def _layer_task(
 
 def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
     """What ``--evaluator`` names, if it names anything."""
-    from dysens.sweep.evaluators import Evaluator
+    from dysens.evaluators import Evaluator
 
     if name.evaluator is None:
         return None
@@ -276,7 +276,7 @@ def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
 
 def _imported_here(name: str, what: str) -> Callable[..., Any]:
     """A function by its name; modules in the current folder are found, as `python -m` finds them."""
-    from dysens.sweep.worker import imported
+    from dysens.sweep import imported
 
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())

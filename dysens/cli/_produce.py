@@ -26,7 +26,7 @@ from dysens.ratios import RatioFile, Target, read_ratio_file
 
 if TYPE_CHECKING:
     from dysens.pipeline import Cut
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
 
 def _add_prune(parser: CommandParser) -> None:
@@ -64,7 +64,7 @@ def _prune(options: Namespace, out: Output) -> None:
         ratios = choose(source, target_of(options), subject)
     cut = prune(subject, ratios, options.output)
     if options.plot is not None:
-        from dysens.report.plots import widths
+        from dysens.report import widths
 
         save_figure(widths(cut.outcome), options.plot)
     out.result(outcome_text(cut.outcome, out.width), _data(cut))
@@ -73,7 +73,7 @@ def _prune(options: Namespace, out: Output) -> None:
 
 def _chosen_by(options: Namespace) -> RatioFile | Sensitivities:
     """What the file holds: ratios, or, if there is a target, sensitivities to choose them from."""
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.results import Sensitivities
 
     target = target_of(options)
     if target == Target() and not holds_sensitivities(options.chosen_by):

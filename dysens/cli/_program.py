@@ -22,7 +22,7 @@ from dysens.cli._parsing import USAGE_ERROR, CommandParser
 from dysens.cli._produce import DEMO, EVAL, EXPORT, PRUNE, TRAIN
 from dysens.errors import DysensError, nearest
 from dysens.flags import DYSENS, spelled
-from dysens.logs import shown_log
+from dysens.progress import shown_log
 
 # In the order in which they are usually needed.
 COMMANDS: dict[str, Command] = {

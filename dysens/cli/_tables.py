@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dysens.report.plot_data import layer_label, loss_table, shortened
+from dysens.report import layer_label, loss_table, shortened
 
 if TYPE_CHECKING:
-    from dysens.groups.listing import GroupList, Unprunable
-    from dysens.pruning.outcome import PruneOutcome
-    from dysens.results.sensitivities import Sensitivities
-    from dysens.sweep.found import SearchResult
+    from dysens.groups import GroupList, Unprunable
+    from dysens.pruning import PruneOutcome
+    from dysens.results import Sensitivities
+    from dysens.sweep import SearchResult
 
 SHORTEST_LABEL = 16  # less of a layer's name tells nothing
 WIDE = 10_000  # where a file or another program reads the table
@@ -97,7 +97,7 @@ def groups_text(groups: GroupList, unprunable: Unprunable, width: int | None) ->
 
 
 def _groups_table(groups: GroupList, width: int | None) -> str:
-    from dysens.groups.candidates import FREE
+    from dysens.groups import FREE
 
     labels = ["layer", *(layer_label(group.path) for group in groups)]
     frame = groups.to_frame()

@@ -30,7 +30,7 @@ from dysens.cli._produce import scored_export
 from dysens.cli._program import INTERRUPTED, interrupted
 from dysens.errors import DysensError, InputError
 from dysens.flags import Spelling, flag, spelled
-from dysens.logs import shown_log
+from dysens.progress import shown_log
 
 if TYPE_CHECKING:
     from dysens.pipeline import StepOptions
@@ -188,8 +188,8 @@ def _add_sensitivity(parser: CommandParser) -> None:
 
 def _sensitivity(options: Namespace, name: ModelName) -> None:
     from dysens.pipeline import result_file, run_steps
-    from dysens.report.visualdl import SweepLog, log_sensitivities, open_writer
-    from dysens.results.sensitivities import Sensitivities
+    from dysens.report import SweepLog, log_sensitivities, open_writer
+    from dysens.results import Sensitivities
 
     steps = options.steps
     if options.resume is not None and steps != ["train"]:

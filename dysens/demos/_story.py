@@ -10,11 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from dysens.adapters import Task
-from dysens.cost import cost_of
+from dysens.costs import Predictor, cost_of, median_seconds
 from dysens.errors import DysensError
-from dysens.inputs import view_of
-from dysens.latency import Predictor, median_seconds
-from dysens.logs import shown_log
+from dysens.model import view_of
 from dysens.pipeline import (
     RATIOS_FILE,
     SAVE,
@@ -27,6 +25,7 @@ from dysens.pipeline import (
     score,
     train,
 )
+from dysens.progress import shown_log
 from dysens.ratios import Target
 
 # What is searched on, trained on and judged by are three sets with draws of their own.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dysens.adapters.det import DetTask, load_config
-from dysens.adapters.layout_pages import make_layout_pages
+from dysens.data import make_layout_pages
 from dysens.demos._story import SEARCH, TEST, TRAIN, Setting, demo_parser, run_demo
 
 

@@ -15,10 +15,9 @@ import paddle
 from paddle import nn
 
 from dysens.data import Digits, load_digits
-from dysens.pruning.checkpoint import load_pruned, save_pruned
-from dysens.pruning.outcome import PruneOutcome
-from dysens.report.plots import heat_map, sensitivity_curves
-from dysens.results.sensitivities import Sensitivities
+from dysens.pruning import PruneOutcome, load_pruned, save_pruned
+from dysens.report import heat_map, sensitivity_curves
+from dysens.results import Sensitivities
 from dysens.sensitivity import DygraphSensitivity
 
 SEED = 7

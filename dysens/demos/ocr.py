@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dysens.adapters.ocr import OcrTask, load_config
-from dysens.adapters.text_images import write_lines, write_scenes
-from dysens.adapters.text_images.sets import LABEL_FILE
+from dysens.data import LABEL_FILE, write_lines, write_scenes
 from dysens.demos._story import SEARCH, TEST, TRAIN, Setting, demo_parser, run_demo
 
 QUICK = ("Global.epoch_num=1", "Train.loader.batch_size_per_card=4")

@@ -9,15 +9,11 @@ from typing import Any
 
 from dysens.adapters import Scoring
 from dysens.errors import InputError
+from dysens.evaluators import Evaluator
 from dysens.flags import flag
 from dysens.pipeline._subject import Subject
-from dysens.results.points import Point
-from dysens.results.sensitivities import Sensitivities
-from dysens.results.slim_files import continue_slim_file, is_slim_file
-from dysens.sweep.evaluators import Evaluator
-from dysens.sweep.found import SearchResult
-from dysens.sweep.runner import checked_ratios
-from dysens.sweep.sharing import Observer
+from dysens.results import Point, Sensitivities, continue_slim_file, is_slim_file
+from dysens.sweep import Observer, SearchResult, checked_ratios
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dysens.adapters import Task
-from dysens.cost import cost_of
+from dysens.costs import cost_of
 from dysens.criteria import CRITERIA
 from dysens.errors import InputError
-from dysens.fingerprint import fingerprint
+from dysens.evaluators import Evaluator, evaluate, metric_of
 from dysens.flags import flag
-from dysens.inputs import view_of
-from dysens.live import preserved
+from dysens.model import fingerprint, preserved, view_of
 from dysens.pipeline._subject import VARIANCE, Subject
-from dysens.pruning.checkpoint import has_plan, is_cut_as_saved, save_pruned, stages_of
-from dysens.pruning.outcome import PruneOutcome
+from dysens.pruning import PruneOutcome, has_plan, is_cut_as_saved, save_pruned, stages_of
 from dysens.ratios import RatioFile, Target, by_path
-from dysens.results.loading import header_of
-from dysens.results.sensitivities import Sensitivities
-from dysens.sweep.evaluators import Evaluator, evaluate
-from dysens.sweep.metrics import metric_of
+from dysens.results import Sensitivities, header_of
 
 logger = logging.getLogger(__name__)
 

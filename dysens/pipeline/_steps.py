@@ -11,7 +11,7 @@ from dysens.pipeline._measure import Measuring, result_file, search, search_file
 from dysens.pipeline._produce import DEFAULT_CRITERION, choose, criterion_of, prune, score, train
 from dysens.pipeline._subject import Subject
 from dysens.ratios import Target, read_ratio_file
-from dysens.results.sensitivities import Sensitivities
+from dysens.results import Sensitivities
 
 # The files, in the folder of the task.
 SEN_FILE, RATIOS_FILE, SAVE = "sensitivities.jsonl", "ratios.yml", "pruned"

@@ -9,15 +9,14 @@ from functools import cached_property
 from typing import Any
 
 from dysens.adapters import Scoring, Task
-from dysens.cost import cost_of
-from dysens.criteria import Criterion
+from dysens.costs import cost_of
+from dysens.criteria import Criterion, Variance
 from dysens.errors import DysensError, InputError
+from dysens.evaluators import Evaluator
 from dysens.flags import flag
-from dysens.inputs import view_of
-from dysens.pruning.variance import Variance
+from dysens.model import view_of
 from dysens.sensitivity import DygraphSensitivity
-from dysens.sweep.evaluators import Evaluator
-from dysens.sweep.worker import Build
+from dysens.sweep import Build
 
 logger = logging.getLogger(__name__)
 

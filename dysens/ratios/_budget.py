@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from dysens.costs import Costs
 from dysens.errors import InputError, UnreachableError
-from dysens.pruning.costs import Costs
 from dysens.ratios._by_loss import Curve, predicted_loss
 from dysens.ratios._cost_table import AnyCost, CostTable, OptionIndex, TermCost
 from dysens.ratios._numbers import checked_number, ratio_key

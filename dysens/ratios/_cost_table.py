@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dysens.pruning.costs import Costs, lost
+from dysens.costs import Costs, lost
 
 OptionIndex = tuple[int, ...]
 """The index of one option per group."""

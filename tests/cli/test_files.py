@@ -12,8 +12,7 @@ from results.common import golden_sensitivities, header, point
 
 from dysens import Sensitivities
 from dysens.cli._tables import table_of
-from dysens.results.journal import Journal
-from dysens.results.slim_files import write_status
+from dysens.results import Journal, write_status
 
 CURVES, _ = golden_sensitivities("mobilenet_v1", "fpgm")
 

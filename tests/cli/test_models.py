@@ -16,8 +16,8 @@ from dysens import DygraphSensitivity, Sensitivities, load_pruned
 from dysens.cli._models import config_kind
 from dysens.cli._tables import groups_text
 from dysens.errors import InputError
-from dysens.groups.candidates import FREE
-from dysens.pruning.apply import history
+from dysens.groups import FREE
+from dysens.pruning import history
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 MADE = ["sweep.sweeping:made", "--input-shape", "2,3,6,6"]
@@ -29,7 +29,7 @@ SCORING = '''
 import numpy as np
 import paddle
 from sweep.sweeping import Closeness, network
-from dysens.sweep.evaluators import Evaluator
+from dysens.evaluators import Evaluator
 
 def norm(model):
     return float(model.head.weight.abs().mean()) + float(model.convs[3].weight.abs().mean())

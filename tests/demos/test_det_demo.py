@@ -9,9 +9,9 @@ import pytest
 import yaml
 from demos.stories import check_table
 
+from dysens.costs import model_files
 from dysens.demos._story import PRUNED, TUNED, WHOLE, demo_parser, run_demo
 from dysens.demos.det import SETTINGS, main, make_task
-from dysens.latency import model_files
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "det"
 # Half of the size that the detector was trained for: it still finds something, and a forward takes a quarter of the time.

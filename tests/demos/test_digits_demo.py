@@ -9,8 +9,7 @@ import pytest
 
 from dysens import DygraphSensitivity, Sensitivities
 from dysens.demos.digits import FILES, INPUT_SHAPE, DigitNet, main, results_table
-from dysens.pruning.outcome import PruneOutcome
-from dysens.pruning.plan import PrunePlan
+from dysens.pruning import PruneOutcome, PrunePlan
 
 
 @pytest.fixture(scope="module")

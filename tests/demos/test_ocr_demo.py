@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from demos.stories import check_table
 
+from dysens.costs import model_files
 from dysens.demos._story import PRUNED, TUNED, WHOLE, Row, table
 from dysens.demos.ocr import main
-from dysens.latency import model_files
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "ocr"
 

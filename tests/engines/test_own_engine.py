@@ -12,7 +12,7 @@ from states import assert_same, picture
 from dysens import DygraphSensitivity
 from dysens.engines import Analysis, engine_for
 from dysens.errors import InputError
-from dysens.groups.roles import roles_of
+from dysens.groups import roles_of
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from networks import SHAPE, SmallNet, Unequal, made
 
 from dysens import DygraphSensitivity
 from dysens.errors import InputError
-from dysens.groups.listing import GroupList, GroupNames, Unprunable, matching
+from dysens.groups import GroupList, GroupNames, Unprunable, matching
 
 KNOWN = {"conv2d_0.w_0": "stem.0.weight", "conv2d_1.w_0": "body.0.weight", "conv2d_10.w_0": "body.1.weight"}
 

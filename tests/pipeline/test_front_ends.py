@@ -11,9 +11,9 @@ import numpy as np
 import paddle
 import pytest
 
-from dysens.adapters.text_images import Fonts, find_fonts, write_scenes
 from dysens.cli import main
-from dysens.latency import Predictor
+from dysens.costs import Predictor
+from dysens.data import Fonts, find_fonts, write_scenes
 from dysens.ratios import read_ratio_file
 
 ROOT = Path(__file__).parents[2]

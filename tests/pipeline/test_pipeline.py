@@ -13,10 +13,10 @@ from sweep.sweeping import SHAPE, network
 from dysens import Sensitivities, load_pruned
 from dysens.adapters import LayerTask
 from dysens.errors import InputError
+from dysens.evaluators import Evaluator
 from dysens.pipeline import Measuring, Subject, choose, criterion_of, prune, score, search, search_file, sweep
 from dysens.pipeline import train as train_task
 from dysens.ratios import RatioFile, Target
-from dysens.sweep.evaluators import Evaluator
 
 ONLY = ["convs.1.weight"]
 

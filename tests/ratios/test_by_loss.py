@@ -130,7 +130,7 @@ class TestAgainstPaddleSlim:
     @settings(deadline=None)
     @given(st.dictionaries(st.sampled_from("abc"), curves), thresholds)
     def test_the_static_rule(self, slim_prune, sensitivities, threshold):
-        from dysens.results.slim_functions import get_ratios_by_loss
+        from dysens.compat import get_ratios_by_loss
 
         assert get_ratios_by_loss(sensitivities, threshold) == slim_prune.get_ratios_by_loss(
             sensitivities, threshold
@@ -139,6 +139,6 @@ class TestAgainstPaddleSlim:
     @settings(deadline=None)
     @given(st.lists(st.dictionaries(st.sampled_from("abc"), curves), min_size=1, max_size=4))
     def test_merging(self, slim_prune, parts):
-        from dysens.results.slim_functions import merge_sensitive
+        from dysens.compat import merge_sensitive
 
         assert merge_sensitive(parts) == slim_prune.merge_sensitive(parts)

@@ -14,9 +14,8 @@ from results.common import PATHS, header, point
 from dysens import get_ratios_by_loss
 from dysens.cli import main
 from dysens.ratios import Target, read_ratio_file, write_ratio_file
-from dysens.report.plots import sensitivity_curves
-from dysens.results.journal import Journal
-from dysens.results.sensitivities import Sensitivities
+from dysens.report import sensitivity_curves
+from dysens.results import Journal, Sensitivities
 
 LOSS = 0.05
 # In the first group a lucky point lies beyond a high loss; the second is whole up to where it crosses the threshold.

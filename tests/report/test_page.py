@@ -14,11 +14,10 @@ from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from dysens.pruning.costs import Costs, GroupCosts, Term, Width
+from dysens.costs import Costs, GroupCosts, Term, Width
 from dysens.ratios import RatioFile, predicted_loss, read_ratio_file, write_ratio_file
-from dysens.report.html import write_report
-from dysens.results.points import Point
-from dysens.results.sensitivities import Sensitivities
+from dysens.report import write_report
+from dysens.results import Point, Sensitivities
 
 HOSTILE = "</script><b>\"'&\u2028{{data}}\n.weight"
 

@@ -5,7 +5,8 @@ import pytest
 
 from dysens.errors import InputError
 from dysens.ratios import ratio_key
-from dysens.results.points import Point, under_names
+from dysens.results import Point
+from dysens.results._points import under_names
 
 from .common import PATHS, header, point
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dysens.errors import InputError, UnreachableError
-from dysens.results.points import Point
-from dysens.results.recount import curves_of, recounted
-from dysens.results.sensitivities import Sensitivities
+from dysens.results import Point, Sensitivities, curves_of, recounted
 
 
 def test_what_the_count_confirms_is_taken():

@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dysens.errors import DysensError, InputError, JournalError
-from dysens.results.journal import Journal
-from dysens.results.points import Point
-from dysens.results.sensitivities import Sensitivities
+from dysens.results import Journal, Point, Sensitivities
 
 from .common import golden_sensitivities, header, point
 from .test_records import points as any_points

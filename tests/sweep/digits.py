@@ -10,7 +10,7 @@ from paddle import nn
 
 from dysens.data import load_digits
 from dysens.demos.digits import train
-from dysens.sweep.metric_evaluators import MetricEvaluator
+from dysens.evaluators import MetricEvaluator
 
 SHAPE = [1, 1, 8, 8]
 

@@ -7,7 +7,7 @@ from networks import SHAPE, SmallNet, made
 
 from dysens import DygraphSensitivity, RunOptions
 from dysens.errors import InputError
-from dysens.sweep.options import run_options
+from dysens.sweep import run_options
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,11 @@ import pytest
 import __main__
 import dysens
 from dysens.errors import InputError, WorkerError
-from dysens.fingerprint import fingerprint
-from dysens.results.owners import Owner
-from dysens.results.points import Header
-from dysens.sweep.options import RunOptions
-from dysens.sweep.worker import Job, work
-from dysens.sweep.workers import checked_build, environments
+from dysens.model import fingerprint
+from dysens.results import Header, Owner
+from dysens.sweep import RunOptions
+from dysens.sweep._worker import Job, work
+from dysens.sweep._workers import checked_build, environments
 
 from . import sweeping
 from .sweeping import GROUPS, RATIOS, SHAPE, evaluations, made, results

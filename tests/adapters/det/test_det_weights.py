@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dysens.adapters.det import load_weights
 from dysens.errors import InputError, MissingExtraError, UnsafePickleError
-from dysens.sweep.evaluators import evaluate
+from dysens.evaluators import evaluate
 
 
 class Small(paddle.nn.Layer):
@@ -185,7 +185,7 @@ def test_a_missing_package_is_a_sentence_with_the_command(inputs, source):
 
 def test_released_layout_weights_give_the_exports_outputs(layout):
     """The whole network up to its heads, on an image small enough for ONNX's reference implementation."""
-    from dysens.adapters.det.weights import _local_path
+    from dysens.adapters.det._weights import _local_path
 
     graph = onnx.load(str(_local_path(layout.config["weights"]))).graph
     wanted = [node.input[0] for node in graph.node if node.op_type == "Split"]

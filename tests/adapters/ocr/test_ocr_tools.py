@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dysens.adapters.ocr import InferenceModel, OcrTask, load_config
-from dysens.results.sensitivities import Sensitivities
+from dysens.results import Sensitivities
 
 # Three late groups that a few images can tell apart, and little of everything else.
 GROUPS = (

@@ -330,3 +330,29 @@ def test_random_weights_are_not_swept(dysens, scoring):
     done = dysens("sweep", "LeNet", "--input-shape", "1,1,28,28", "-e", f"{scoring}:norm")
     assert done.code == 1
     assert "random weights" in done.err
+
+
+def test_a_model_of_a_function_is_scored_and_exported_but_has_no_training_loop(dysens):
+    scored = json.loads(dysens("eval", *MADE, "--json").out)
+    assert (scored["indicator"], scored["score"]) == ("score", pytest.approx(1.0))
+    assert scored["flops"] > 0
+    done = dysens("export", *MADE, "-o", "inference", "--json")
+    assert done.code == 0, done.err
+    # Under pytest standard output is no descriptor of its own, and a kernel of Paddle 3 prints its name there.
+    assert json.loads(done.out[done.out.index("{") :])["difference"] < 1e-4
+    assert any(path.suffix == ".pdiparams" for path in Path("inference").iterdir())
+    assert "a function scores the live model" in dysens("eval", *MADE, "--exported", "inference").err
+    refused = dysens("train", *MADE)
+    assert refused.code == 1
+    assert "no training loop" in refused.err
+    assert "--resume goes with a config" in dysens("train", *MADE, "--resume", "latest").err
+
+
+def test_ratios_with_the_model_at_hand_are_counted_on_it(dysens):
+    assert dysens("sweep", *MADE, *FAST, "--ratios", "0.25,0.5,0.75").code == 0
+    counted = json.loads(dysens("ratios", "sens.jsonl", *MADE, "--flops", "0.3", "--json").out)
+    direct = json.loads(dysens("prune", *MADE, "sens.jsonl", "--flops", "0.3", "--json").out)
+    assert set(counted) == {group["path"] for group in direct["groups"]}
+    Path("counted.json").write_text(json.dumps(counted))
+    again = json.loads(dysens("prune", *MADE, "counted.json", "--json").out)
+    assert again["flops_after"] == direct["flops_after"] <= 0.7 * direct["flops_before"]

@@ -74,7 +74,7 @@ def test_a_training_that_was_broken_off_goes_on_where_it_was(config, tmp_path):
 
 @pytest.mark.parametrize(
     ("checkpoint", "sentence"),
-    [("none", "none.pdparams is not there"), ("model_final", r"after epoch 1 of 1.*-o epoch=")],
+    [("none", "none.pdparams is not there"), ("model_final", r"after epoch 1 of 1.*override epoch=")],
 )
 def test_nothing_to_go_on_from_is_a_sentence(task, tmp_path, checkpoint, sentence):
     with task.trainer() as trainer:

@@ -314,7 +314,7 @@ def test_a_wrong_dictionary_is_named_before_the_sweep(config, tool, tmp_path):
     file = tmp_path / "rec.yml"
     file.write_text(yaml.safe_dump(given))
     with pytest.raises(SystemExit, match=r"scores 0\.0000 in RecMetric\.acc.*wrong_dict\.txt"):
-        tool("ocr_sensitivity").main(["-c", str(file), "--steps", "sweep"])
+        tool("ocr_sensitivity").main(["-c", str(file), "--steps", "sweep", "--fast", "off", "--eval_only"])
 
 
 def prune_and_train(tool, given, path, tmp_path, *options):

@@ -30,13 +30,13 @@ help:
 	@echo 'make clean     remove caches and output/, keep .venvs'
 
 demo: .venvs/paddle3/.stamp
-	@$(QUIETLY) $(PADDLE3) -m dysens.demo
+	@$(QUIETLY) $(PADDLE3) -m dysens.demos.digits
 
 demo-ocr: .venvs/paddle3/.stamp
-	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.ocr_demo $(OCR)
+	@$(QUIETLY) $(PADDLE3) -m dysens.demos.ocr $(OCR)
 
 demo-det: .venvs/paddle3/.stamp
-	@$(QUIETLY) $(PADDLE3) -m dysens.recipes.det_demo
+	@$(QUIETLY) $(PADDLE3) -m dysens.demos.det
 
 # `make test` splits what one stack can show for both between them (tests/conftest.py) and draws the same few random networks in
 # every run. `make test-all` runs everything on both stacks and draws new networks each time, so many of each kind.

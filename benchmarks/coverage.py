@@ -23,7 +23,7 @@ import numpy as np
 import zoo
 
 from dysens import DygraphSensitivity
-from dysens.groups.roles import filters_by_path, roles_of
+from dysens.groups import filters_by_path, roles_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 DATA, TABLE = DOCS / "coverage.json", DOCS / "coverage.md"

@@ -1,22 +1,29 @@
 """dysens: how much accuracy each filter group of a live Paddle model is worth, and a proven cut of it."""
 
 import zlib  # noqa: F401  before Paddle: libpaddle 2.6 exports its own zlib, and a later user of the real one would crash
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dysens._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from dysens.compat import get_ratios_by_loss, load_sensitivities, merge_sensitive
+    from dysens.criteria import GroupCriterion, Variance
     from dysens.errors import DysensError
-    from dysens.pruning.checkpoint import load_pruned, save_pruned
-    from dysens.pruning.variance import Variance
-    from dysens.results.sensitivities import Sensitivities
-    from dysens.results.slim_functions import get_ratios_by_loss, load_sensitivities, merge_sensitive
+    from dysens.evaluators import Evaluator, MetricEvaluator
+    from dysens.pruning import load_pruned, save_pruned
+    from dysens.results import Sensitivities
     from dysens.sensitivity import DygraphSensitivity
+    from dysens.sweep import RunOptions
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DygraphSensitivity",
     "DysensError",
+    "Evaluator",
+    "GroupCriterion",
+    "MetricEvaluator",
+    "RunOptions",
     "Sensitivities",
     "Variance",
     "get_ratios_by_loss",
@@ -26,25 +33,17 @@ __all__ = [
     "save_pruned",
 ]
 
-# Names are looked up on first use: `import dysens` alone must not load Paddle.
-_HOMES = {
-    "DygraphSensitivity": "dysens.sensitivity",
-    "DysensError": "dysens.errors",
-    "Sensitivities": "dysens.results.sensitivities",
-    "Variance": "dysens.pruning.variance",
-    "get_ratios_by_loss": "dysens.results.slim_functions",
-    "load_pruned": "dysens.pruning.checkpoint",
-    "load_sensitivities": "dysens.results.slim_functions",
-    "merge_sensitive": "dysens.results.slim_functions",
-    "save_pruned": "dysens.pruning.checkpoint",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'dysens' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+# `import dysens` alone must not load Paddle.
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "dysens.compat": ["get_ratios_by_loss", "load_sensitivities", "merge_sensitive"],
+        "dysens.criteria": ["GroupCriterion", "Variance"],
+        "dysens.errors": ["DysensError"],
+        "dysens.evaluators": ["Evaluator", "MetricEvaluator"],
+        "dysens.pruning": ["load_pruned", "save_pruned"],
+        "dysens.results": ["Sensitivities"],
+        "dysens.sensitivity": ["DygraphSensitivity"],
+        "dysens.sweep": ["RunOptions"],
+    },
+)

@@ -1,4 +1,4 @@
-"""One progress bar for everything that takes long."""
+"""What people see while something takes long: one progress bar, and the package's log on a terminal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from contextlib import contextmanager
 
 from tqdm.auto import tqdm
 
-from dysens.notebook import in_notebook
-
-log = logging.getLogger("dysens")
+logger = logging.getLogger(__name__)
 
 # How often a line is logged where no bar can be drawn.
 _SECONDS_BETWEEN_LINES = 60.0
@@ -66,7 +64,7 @@ class Progress:
             self._bar.set_postfix_str(note)
         elif self._shown and time.monotonic() - self._spoke >= _SECONDS_BETWEEN_LINES:
             self._spoke = time.monotonic()
-            log.info(
+            logger.info(
                 "%s: %d of %d points, %s left, %s", self._what, self._done, self._total, self._left(), note
             )
 
@@ -92,3 +90,38 @@ def progress(total: int, what: str, shown: bool = True, done: int = 0) -> Iterat
         yield display
     finally:
         display.close()
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this code. That a kernel's package is loaded says nothing: others load it too."""
+    loaded = sys.modules.get("IPython")
+    return loaded is not None and hasattr(loaded.get_ipython(), "kernel")
+
+
+class _BesideTheBar(logging.Handler):
+    """Writes to standard error, above a progress bar if one is drawn there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message."""
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+@contextmanager
+def shown_log(level: int = logging.INFO) -> Iterator[None]:
+    """Show what dysens logs on standard error, from a level on.
+
+    Args:
+        level: The lowest level that is shown.
+    """
+    logger = logging.getLogger("dysens")
+    handler = _BesideTheBar()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before

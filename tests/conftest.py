@@ -24,17 +24,19 @@ ONCE = {
     # Files, tables, pages: no Paddle in it.
     "results/test_slim_files.py": BOTH,  # pickles; the stacks have NumPy 1 and 2, which write other ones
     "results": "paddle26",
+    "ratios/test_cost_model.py": BOTH,  # counts what live networks have
+    "ratios": "paddle26",
     "report": "paddle3",  # its browser is driven from this stack only
     "cli/test_files.py": "paddle26",
     "cli/test_program.py": "paddle26",
     "test_benchmarks.py": "paddle26",
     "test_coverage_table.py": "paddle26",
-    "test_data.py": "paddle26",
+    "data/test_digits.py": "paddle26",
     "test_house.py": "paddle26",
     "test_packaging.py": "paddle26",
     "test_progress.py": "paddle26",
-    "adapters/test_generated_images.py": "paddle26",
-    "adapters/text_images": "paddle26",
+    "data/test_generated_images.py": "paddle26",
+    "data/test_text_images.py": "paddle26",
     # Where the code of the toolboxes is imported from: a matter of Python, not of Paddle.
     "adapters/ocr/test_ocr_home.py": "paddle3",
     "adapters/det/test_det_import.py": "paddle26",
@@ -42,9 +44,9 @@ ONCE = {
     "test_documents.py": "paddle26",
     "test_readme.py": "paddle3",
     "test_notebooks.py": "paddle3",
-    "test_demo.py": "paddle3",
-    "recipes/test_ocr_demo.py": "paddle26",
-    "recipes/test_det_demo.py": LATER,  # 100 s: the OCR demo runs the same code, the tools (det_tools) the same steps
+    "demos/test_digits_demo.py": "paddle3",
+    "demos/test_ocr_demo.py": "paddle26",
+    "demos/test_det_demo.py": LATER,  # 100 s: the OCR demo runs the same code, the tools (det_tools) the same steps
     # The programs: the adapters below them, and one config from sweep to checkpoint (cli), are tested on both stacks.
     "adapters/ocr/test_ocr_tools.py": "paddle3",
     "det_tools": "paddle26",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dysens.pruning.proof import TOLERANCE
+from dysens.pruning import TOLERANCE
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS = json.loads((DOCS / "coverage.json").read_text(encoding="utf-8"))

@@ -10,12 +10,10 @@ from networks import SHAPE, SmallNet, made
 
 from dysens import DygraphSensitivity, Sensitivities
 from dysens.display import loss_text
-from dysens.groups.listing import GroupList, Unprunable
-from dysens.pruning.outcome import PruneOutcome
-from dysens.pruning.plan import PrunePlan
-from dysens.results.points import Point
-from dysens.sweep.estimate import TaylorCurves
-from dysens.sweep.found import GroupRatio, SearchResult, SpotCheck
+from dysens.groups import GroupList, Unprunable
+from dysens.pruning import PruneOutcome, PrunePlan
+from dysens.results import Point
+from dysens.sweep import GroupRatio, SearchResult, SpotCheck, TaylorCurves
 
 HOSTILE = "<img src=x onerror=alert(1)>&" + "a_long_name." * 9 + "weight"
 ALLOWED = {"div", "table", "thead", "tbody", "tr", "th", "td", "p"}

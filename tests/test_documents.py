@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from document_commands import commands
 
-import dysens  # noqa: F401  before any block imports paddle
-from dysens.cli.commands import COMMANDS
+from dysens import Sensitivities  # before any block imports paddle
+from dysens.cli import parser
 
 HOME = Path(__file__).parents[1]
 DOCUMENTS = sorted([*HOME.glob("README*.md"), *HOME.glob("docs/**/*.md")])
@@ -47,6 +47,20 @@ def test_code_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.Mon
         exec(compile("\n" * line + code, str(document), "exec"), names)
 
 
+def test_the_readmes_example_runs_again_where_it_ran_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trains the same weights, so that its journal is continued: nothing is measured twice."""
+    monkeypatch.chdir(tmp_path)
+    (line, code), *_ = blocks_of(HOME / "README.md")
+    journals = []
+    for _ in range(2):
+        exec(compile("\n" * line + code, "README.md", "exec"), {"__name__": "__main__"})
+        journals.append(Sensitivities.load("sens.jsonl").points)
+    assert journals[0]
+    assert journals[0] == journals[1]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_links_to_files_lead_somewhere(document: Path) -> None:
     targets = [target for target in LINK.findall(document.read_text(encoding="utf-8")) if "://" not in target]
@@ -58,7 +72,7 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
 def test_commands_have_the_options_that_they_are_shown_with(document: Path) -> None:
     for program, *words in commands(document.read_text(encoding="utf-8")):
         if program == "dysens":
-            COMMANDS[words[0]].parser().parse_all(words[1:])
+            parser().parse_args(words)
         elif words[0] not in OTHERS_TOOLS:
             runpy.run_path(str(HOME / words[0]))["parse"](words[1:])
 

@@ -6,7 +6,7 @@ import pytest
 from golden import INPUT_SHAPE, accuracy_of, golden_results, trained
 
 from dysens import DygraphSensitivity
-from dysens.groups.roles import tensors_by_path
+from dysens.model import tensors_by_path
 
 TRAINED = ("tiny_resnet", "mobilenet_v1")
 ALL = (*TRAINED, "mobilenet_v3")
@@ -73,7 +73,9 @@ def test_sensitivities_and_ratios_around_the_threshold(case):
         assert sens.baseline == pytest.approx(golden_results(name)["baseline"])
         for each in around:
             assert sens[master][each] == pytest.approx(curve[each], abs=2e-3), (master, each)
-        assert sens.ratios_by_loss(THRESHOLD)[master] == pytest.approx(ratio, abs=1e-2), master
+        assert sens.ratios_by_loss(THRESHOLD, monotone=False)[master] == pytest.approx(ratio, abs=1e-2), (
+            master
+        )
 
 
 def neighbours(curve: dict[float, float]) -> list[float]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import email
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,13 +13,16 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from results.common import header, point
 
 import dysens
-from dysens.results.journal import Journal
+from dysens.adapters._installing import install_command
+from dysens.results import Journal
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dysens"
@@ -84,6 +89,44 @@ def test_the_metadata(built):
     assert not any("paddle" in line for line in needed)
     assert any(name.endswith("LICENSE") for name in wheel.namelist())
     assert "dysens = dysens.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
+
+
+def messages() -> list[tuple[str, str]]:
+    """Every text in a ``raise`` of the package, with where it stands."""
+    found = []
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                texts = [part.value for part in ast.walk(node.exc) if isinstance(part, ast.Constant)]
+                found += [(f"{file.name}:{node.lineno}", text) for text in texts if isinstance(text, str)]
+    return found
+
+
+def test_no_error_sends_to_a_file_that_a_wheel_does_not_have():
+    """A file or folder of the source tree, or a module that is not there."""
+    named = [
+        (place, word) for place, text in messages() for word in re.findall(r"\b[a-z]+(?:/[\w.-]+)+", text)
+    ]
+    in_the_tree = [(place, word) for place, word in named if (ROOT / word.rstrip(".")).exists()]
+    assert not in_the_tree
+    modules = {name for _, text in messages() for name in re.findall(r"\bdysens(?:\.[a-z_]+)+", text)}
+    assert "dysens.adapters.text_images" in modules
+    for name in modules:
+        module, _, attribute = name.rpartition(".")
+        assert (
+            find_spec(name)
+            if find_spec(module).submodule_search_locations
+            else hasattr(import_module(module), attribute)
+        )
+
+
+@pytest.mark.parametrize("extra", ["ocr", "det"])
+def test_printed_commands_install_what_the_source_tree_does(extra):
+    lines = (ROOT / f"configs/{extra}/requirements-nodeps.txt").read_text().splitlines()
+    wanted = [line for line in lines if line and not line.startswith("#")]
+    first, second = install_command(extra).split(" && ")
+    assert first == f'pip install "dysens[{extra}]"'
+    assert second.split() == ["pip", "install", "--no-deps", *wanted]
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from random_networks import PLAIN, RandomNet, Spec, drawn, specs
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity
-from dysens.groups.roles import tensors_by_path
-from dysens.inputs import leaves
+from dysens.model import leaves, tensors_by_path
 
 SHAPE = [1, 3, 8, 8]
 OPTIMIZERS = ("Momentum", "Adam", "AdamW", "SGD")

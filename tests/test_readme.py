@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from document_commands import commands
 
-from dysens.cli.program import main
+from dysens.cli import main
 
 HOME = Path(__file__).parents[1]
 ENGLISH, CHINESE = ((HOME / name).read_text(encoding="utf-8") for name in ("README.md", "README_cn.md"))

@@ -587,7 +587,7 @@ def test_aligned_widths(model, ds):
 def test_an_unreachable_budget_says_what_is_reachable(model, ds):
     sens = ds.sensitive(closeness(model), ratios=[0.1], progress=False)
     unchanged(
-        model, lambda: ds.ratios_by_flops(sens, 0.9), UnreachableError, r"can't be removed: .* remove 0\.\d+"
+        model, lambda: ds.ratios_by_flops(sens, 0.9), UnreachableError, r"cannot be removed: .* remove 0\.\d+"
     )
 
 

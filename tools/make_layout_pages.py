@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from dysens.adapters.layout_pages import make_layout_pages
+from dysens.data import make_layout_pages
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from dysens.adapters.shapes import make_shapes
+from dysens.data import make_shapes
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dysens.adapters.text_images import find_fonts, write_lines, write_scenes
+from dysens.data import find_fonts, write_lines, write_scenes
 from dysens.errors import DysensError
 
 PARTS = {"train": 1, "eval": 2}  # each part with draws of its own

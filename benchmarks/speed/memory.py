@@ -17,7 +17,7 @@ from subjects import SUBJECTS, enlarged, mobilenet
 
 from dysens import DygraphSensitivity
 from dysens.data import load_digits
-from dysens.sweep.metric_evaluators import MetricEvaluator
+from dysens.evaluators import MetricEvaluator
 
 WAYS = ("model alone", "slim", "eager", "fast", "search")
 POINTS = 504

@@ -11,7 +11,7 @@ from store import Figures
 from subjects import SUBJECTS, Subject, slim_of, spread
 
 from dysens import DygraphSensitivity
-from dysens.sweep.evaluators import Evaluator
+from dysens.evaluators import Evaluator
 
 SAMPLE = 5
 EXTRA = 0.45

@@ -11,9 +11,8 @@ from store import Figures
 from subjects import ocr_det
 
 from dysens import DygraphSensitivity
-from dysens.sweep.evaluating import EvaluatorScorer
-from dysens.sweep.evaluators import Evaluator
-from dysens.sweep.metric_evaluators import UpdateEvaluator
+from dysens.compiled import EvaluatorScorer
+from dysens.evaluators import Evaluator, UpdateEvaluator
 
 IMAGES, SIDE, SCENES = 32, 128, 8
 

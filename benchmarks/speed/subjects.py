@@ -14,10 +14,8 @@ from paddle.vision.models import mobilenet_v1
 from store import stack
 
 from dysens.adapters.ocr import OcrTask, load_config, load_ppocr
-from dysens.adapters.text_images import write_scenes
-from dysens.data import Digits, load_digits
-from dysens.sweep.evaluators import Evaluator
-from dysens.sweep.metric_evaluators import MetricEvaluator
+from dysens.data import Digits, load_digits, write_scenes
+from dysens.evaluators import Evaluator, MetricEvaluator
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "output" / "bench"  # trained weights and rendered scenes, made once
@@ -126,7 +124,7 @@ def ocr_det(images: int = SCENES) -> Subject:
 
     def hmean() -> float:
         return float(
-            program.eval(task.model, loader, task.post_process, metric, model_type="det")[task.main_indicator]
+            program.eval(task.model, loader, task.post_process, metric, model_type="det")[task.indicator]
         )
 
     return Subject("PP-OCRv3 det", task.model, [1, 3, 320, 320], hmean, task.evaluator, images)

@@ -1,4 +1,11 @@
 """Bridges to the frameworks whose models people prune: ``dysens.adapters.ocr`` and ``dysens.adapters.det``.
 
-Nothing is imported here: each bridge needs packages that the other does not.
+`Task` is what a bridge gives the pipeline; `LayerTask` is one without a framework. The bridges themselves are imported by
+name: each needs packages that the other does not.
 """
+
+from dysens.adapters._export import Exported
+from dysens.adapters._layer import LayerTask
+from dysens.adapters.base import Scoring, Task
+
+__all__ = ["Exported", "LayerTask", "Scoring", "Task"]

@@ -1,39 +1,35 @@
-"""The shipped digits: small real data for the demo, the documents and the tests."""
+"""Data that ships or is drawn here: digits, text images, layout pages, shapes."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from dataclasses import dataclass
-from pathlib import Path
+from dysens._lazy import lazy_exports
 
-import numpy as np
+if TYPE_CHECKING:
+    from dysens.data._digits import Digits, load_digits
+    from dysens.data._layout_pages import make_layout_pages
+    from dysens.data._shapes import make_shapes
+    from dysens.data._text import Fonts, find_fonts
+    from dysens.data._text_images import LABEL_FILE, write_lines, write_scenes
 
-# In the order of the source, not shuffled: everybody gets the same split.
-_TRAIN_IMAGES = 1200
+__all__ = [
+    "LABEL_FILE",
+    "Digits",
+    "Fonts",
+    "find_fonts",
+    "load_digits",
+    "make_layout_pages",
+    "make_shapes",
+    "write_lines",
+    "write_scenes",
+]
 
-
-@dataclass(frozen=True)
-class Digits:
-    """Images of shape [count, 1, 8, 8] with values from 0 to 1 (float32), and labels of shape [count] (int64)."""
-
-    images: np.ndarray
-    labels: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-def load_digits() -> tuple[Digits, Digits]:
-    """1,200 digits to train on and 597 to score with; ORIGIN.md beside this file says where they come from.
-
-    Example:
-        >>> train, test = load_digits()
-        >>> len(train), test.images.shape
-        (1200, (597, 1, 8, 8))
-    """
-    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as archive:
-        images = archive["images"].astype("float32")[:, None] / 16
-        labels = archive["labels"].astype("int64")
-    return (
-        Digits(images[:_TRAIN_IMAGES], labels[:_TRAIN_IMAGES]),
-        Digits(images[_TRAIN_IMAGES:], labels[_TRAIN_IMAGES:]),
-    )
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "_digits": ["Digits", "load_digits"],
+        "_layout_pages": ["make_layout_pages"],
+        "_shapes": ["make_shapes"],
+        "_text": ["Fonts", "find_fonts"],
+        "_text_images": ["LABEL_FILE", "write_lines", "write_scenes"],
+    },
+)

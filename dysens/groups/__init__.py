@@ -1,1 +1,58 @@
 """Which channels of a live model move together: found by running it, not by reading it."""
+
+from dysens.groups._balance import REARRANGED, by_conv_groups, connected, in_blocks, together
+from dysens.groups._candidates import FREE, candidates, members_of
+from dysens.groups._channel_graph import ChannelGraph, channel_graph
+from dysens.groups._describe import (
+    GroupList,
+    GroupNames,
+    Unprunable,
+    explain_group,
+    groups_with,
+    matching,
+    skip_reasons,
+)
+from dysens.groups._group import ChannelGroup, Choice, Layout, Removal, checked_ratio, merge_removals
+from dysens.groups._instrument import Call, Visit, numbers, run
+from dysens.groups._layers import Intake, Port, Role, Slice, filters_by_path, filters_of, roles_of
+from dysens.groups._probe import Probe
+from dysens.groups._reorder import layouts
+
+__all__ = [
+    "FREE",
+    "REARRANGED",
+    "Call",
+    "ChannelGraph",
+    "ChannelGroup",
+    "Choice",
+    "GroupList",
+    "GroupNames",
+    "Intake",
+    "Layout",
+    "Port",
+    "Probe",
+    "Removal",
+    "Role",
+    "Slice",
+    "Unprunable",
+    "Visit",
+    "by_conv_groups",
+    "candidates",
+    "channel_graph",
+    "checked_ratio",
+    "connected",
+    "explain_group",
+    "filters_by_path",
+    "filters_of",
+    "groups_with",
+    "in_blocks",
+    "layouts",
+    "matching",
+    "members_of",
+    "merge_removals",
+    "numbers",
+    "roles_of",
+    "run",
+    "skip_reasons",
+    "together",
+]

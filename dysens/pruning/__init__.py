@@ -1,1 +1,63 @@
-"""What to remove, removing it, undoing it, and proving that it was right."""
+"""What to remove, removing it, undoing it, proving that it was right, and a pruned model on disk."""
+
+from dysens.pruning._apply import history, masked, zero
+from dysens.pruning._checkpoint import (
+    cut_as_saved,
+    has_plan,
+    is_cut_as_saved,
+    load_checkpoint,
+    load_pruned,
+    renamed_state,
+    save_plan,
+    save_pruned,
+    set_optimizer_state,
+    stages_of,
+)
+from dysens.pruning._costs import describe_costs
+from dysens.pruning._cutting import Cuts
+from dysens.pruning._outcome import PruneOutcome
+from dysens.pruning._plan import CannotCutError, PrunePlan, group_now, plan_for, translated
+from dysens.pruning._proof import (
+    TOLERANCE,
+    difference,
+    outputs_of,
+    proof_removals,
+    random_removal,
+    trial,
+    trial_removals,
+)
+from dysens.pruning._weights_file import NAME_TABLE, check_array, read_state
+
+__all__ = [
+    "NAME_TABLE",
+    "TOLERANCE",
+    "CannotCutError",
+    "Cuts",
+    "PruneOutcome",
+    "PrunePlan",
+    "check_array",
+    "cut_as_saved",
+    "describe_costs",
+    "difference",
+    "group_now",
+    "has_plan",
+    "history",
+    "is_cut_as_saved",
+    "load_checkpoint",
+    "load_pruned",
+    "masked",
+    "outputs_of",
+    "plan_for",
+    "proof_removals",
+    "random_removal",
+    "read_state",
+    "renamed_state",
+    "save_plan",
+    "save_pruned",
+    "set_optimizer_state",
+    "stages_of",
+    "translated",
+    "trial",
+    "trial_removals",
+    "zero",
+]

@@ -1,1 +1,34 @@
-"""What a sweep leaves: the journal on disk, the sensitivities in memory, the ratios chosen from them."""
+"""What a sweep leaves: points, the journal on disk, `Sensitivities`, and files of other tools."""
+
+from dysens.results._disk import write_whole
+from dysens.results._files import header_of
+from dysens.results._journal import Journal, check_place
+from dysens.results._points import Header, Point
+from dysens.results._records import Owner
+from dysens.results._recount import curves_of, recounted
+from dysens.results._sensitivities import LossCurve, Sensitivities
+from dysens.results._slim import continue_slim_file, is_slim_file, read_slim_file, write_static, write_status
+from dysens.results._tables import losses_by_ratio
+from dysens.results._writing import common_header, write_as
+
+__all__ = [
+    "Header",
+    "Journal",
+    "LossCurve",
+    "Owner",
+    "Point",
+    "Sensitivities",
+    "check_place",
+    "common_header",
+    "continue_slim_file",
+    "curves_of",
+    "header_of",
+    "is_slim_file",
+    "losses_by_ratio",
+    "read_slim_file",
+    "recounted",
+    "write_as",
+    "write_static",
+    "write_status",
+    "write_whole",
+]

@@ -15,7 +15,7 @@ import pytest
 from results.common import PATHS, header, point
 
 from dysens.cli import main
-from dysens.results.journal import Journal
+from dysens.results import Journal
 
 TESTS = Path(__file__).parents[1]
 

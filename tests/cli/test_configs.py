@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from dysens import Sensitivities
-from dysens.adapters.shapes import make_shapes
-from dysens.adapters.text_images import Fonts, find_fonts, write_scenes
-from dysens.pruning.checkpoint import has_plan
+from dysens.data import Fonts, find_fonts, make_shapes, write_scenes
+from dysens.pruning import has_plan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -11,9 +11,8 @@ import yaml
 from results.common import golden_sensitivities, header, point
 
 from dysens import Sensitivities
-from dysens.cli.tables import table_of
-from dysens.results.journal import Journal
-from dysens.results.slim_files import write_status
+from dysens.cli._tables import table_of
+from dysens.results import Journal, write_status
 
 CURVES, _ = golden_sensitivities("mobilenet_v1", "fpgm")
 
@@ -126,10 +125,10 @@ def test_ratios_within_a_loss(dysens, journal, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say how much to prune by one of --loss"),
+        ([], "Say how much to prune by one of --loss"),
         (["--loss", "0.1", "--flops", "0.5"], "not by --loss and --flops at once"),
         (["--loss", "0.1", "--align", "8"], "--align goes with"),
-        (["--loss", "-1"], "no group may lose anything"),
+        (["--loss", "-1"], "No group may lose anything"),
         (["--flops", "0.5"], "doesn't say what the network costs"),
     ],
 )

@@ -13,11 +13,11 @@ from networks import SHAPE, ShuffleNet
 from sweep import sweeping
 
 from dysens import DygraphSensitivity, Sensitivities, load_pruned
-from dysens.cli.naming import config_kind
-from dysens.cli.tables import groups_text
+from dysens.cli._models import config_kind
+from dysens.cli._tables import groups_text
 from dysens.errors import InputError
-from dysens.groups.candidates import FREE
-from dysens.pruning.apply import history
+from dysens.groups import FREE
+from dysens.pruning import history
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 MADE = ["sweep.sweeping:made", "--input-shape", "2,3,6,6"]
@@ -29,7 +29,7 @@ SCORING = '''
 import numpy as np
 import paddle
 from sweep.sweeping import Closeness, network
-from dysens.sweep.evaluators import Evaluator
+from dysens.evaluators import Evaluator
 
 def norm(model):
     return float(model.head.weight.abs().mean()) + float(model.convs[3].weight.abs().mean())
@@ -227,7 +227,7 @@ def test_cuts_that_cannot_be(dysens, content, words, said):
 
 
 def test_sensitivities_without_an_aim_are_no_ratios(dysens, journal):
-    assert "say how much to prune" in dysens("prune", *MADE, journal).err
+    assert "Say how much to prune" in dysens("prune", *MADE, journal).err
 
 
 def test_a_sweep_goes_on_and_measures_only_what_is_missing(dysens, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dysens.adapters.layout_pages import make_layout_pages
+from dysens.data import make_layout_pages
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = ROOT / "configs" / "det" / "picodet_lcnet_layout.yml"

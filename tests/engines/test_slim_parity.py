@@ -9,7 +9,7 @@ from golden import INPUT_SHAPE, trained
 
 from dysens import DygraphSensitivity
 from dysens.errors import InputError
-from dysens.groups.roles import tensors_by_path
+from dysens.model import tensors_by_path
 
 NETWORKS = ("tiny_resnet", "mobilenet_v1", "mobilenet_v3")
 CASES = [*((name, criterion) for name in NETWORKS for criterion in ("fpgm", "l1")), ("tiny_resnet", "l2")]

@@ -11,7 +11,7 @@ from paddle import nn
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity, load_pruned, save_pruned
-from dysens.groups.roles import tensors_by_path
+from dysens.model import tensors_by_path
 
 
 def reasons_by_path(model: nn.Layer, ds: DygraphSensitivity) -> dict[str, str]:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dysens.groups.group import ChannelGroup, Removal, merge_removals
-from dysens.groups.roles import Port, Slice
+from dysens.groups import ChannelGroup, Port, Removal, Slice, merge_removals
 
 
 def port(layer: str, side: str, size: int) -> Port:

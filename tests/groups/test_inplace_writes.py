@@ -5,8 +5,8 @@ from __future__ import annotations
 import paddle
 from paddle import nn
 
-from dysens.engines.native import analyse
-from dysens.inputs import view_of
+from dysens.engines import native_engine
+from dysens.model import view_of
 
 
 class MaskedAttention(nn.Layer):
@@ -32,5 +32,5 @@ class MaskedAttention(nn.Layer):
 def test_layers_before_the_masked_one_are_still_offered():
     paddle.seed(1)
     view = view_of((paddle.randn([1, 3, 16, 16]), paddle.to_tensor([0.9])))
-    analysis = analyse(MaskedAttention(), [view])
+    analysis = native_engine(MaskedAttention(), [view])
     assert "stem.weight" in [group.path for group in analysis.groups]

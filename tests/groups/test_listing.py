@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from networks import SHAPE, SmallNet, Unequal, made
 
+from dysens import DygraphSensitivity
 from dysens.errors import InputError
-from dysens.groups.listing import GroupList, Unprunable, matching
+from dysens.groups import GroupList, GroupNames, Unprunable, matching
 
 KNOWN = {"conv2d_0.w_0": "stem.0.weight", "conv2d_1.w_0": "body.0.weight", "conv2d_10.w_0": "body.1.weight"}
 
@@ -61,3 +63,39 @@ def test_reasons_that_differ_only_in_names_and_numbers_are_one():
 def test_an_empty_list_prints_too():
     assert str(GroupList()) == "no groups"
     assert list(GroupList().to_frame().columns)[:2] == ["param", "path"]
+
+
+# What people call groups
+
+
+def named_groups(network):
+    model = made(network)
+    ds = DygraphSensitivity(model, SHAPE)
+    known = {tensor.name: path for path, tensor in model.named_parameters() if tensor.ndim == 4}
+    return GroupNames(ds.groups, known, ds.unprunable), ds.groups
+
+
+def test_any_weight_that_makes_the_channels_names_the_group():
+    names, groups = named_groups(Unequal)
+    assert len(groups[0].scored) == 3
+    wanted = {group.name: 0.5 for group in groups[:1]}
+    for name in (groups[0].name, *(piece.tensor for _, piece in groups[0].scored)):
+        assert names.ratios({name: 0.5}) == wanted
+
+
+def test_names_that_name_no_group_are_answered():
+    names, _ = named_groups(Unequal)
+    with pytest.raises(InputError, match=r'"head\.weight" cannot be pruned: .*output'):
+        names.ratios({"head.weight": 0.5})
+    with pytest.raises(InputError, match=r'"narow\.weight" names no group .* did you mean "narrow\.weight"'):
+        names.ratios({"narow.weight": 0.5})
+    with pytest.raises(InputError, match=r"ratio of narrow\.weight is 1\.5"):
+        names.ratios({"narrow.weight": 1.5})
+
+
+def test_groups_are_selected_in_parameter_order():
+    names, groups = named_groups(SmallNet)
+    assert names.selected(None, ()) == groups
+    assert names.selected([group.path for group in reversed(groups)], None) == groups
+    with pytest.raises(InputError, match="leave no group to sweep"):
+        names.selected(None, [group.path for group in groups])

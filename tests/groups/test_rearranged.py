@@ -13,9 +13,9 @@ from paddle import nn
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity, load_pruned, save_pruned
-from dysens.groups.layout import layout
-from dysens.groups.roles import Port
-from dysens.pruning.apply import history
+from dysens.groups import Port
+from dysens.groups._reorder import layout
+from dysens.pruning import history
 
 
 def shuffled(x: paddle.Tensor) -> paddle.Tensor:

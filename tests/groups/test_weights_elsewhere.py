@@ -9,7 +9,7 @@ from paddle import nn
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity
-from dysens.groups.roles import tensors_by_path
+from dysens.model import tensors_by_path
 
 
 class Affine(nn.Layer):

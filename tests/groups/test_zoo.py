@@ -9,8 +9,8 @@ from networks import randomize
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity
-from dysens.groups.balance import CONV_GROUPS
-from dysens.groups.roles import tensors_by_path
+from dysens.groups._balance import CONV_GROUPS
+from dysens.model import tensors_by_path
 
 SHAPE = [1, 3, 64, 64]
 OUTPUT_CONVS = {"squeezenet1_0": ["_conv9.weight"]}

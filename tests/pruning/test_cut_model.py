@@ -22,8 +22,8 @@ from paddle.nn.layer.rnn import RNNBase, RNNCellBase
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity
-from dysens.groups.roles import tensors_by_path
-from dysens.pruning.apply import history
+from dysens.model import tensors_by_path
+from dysens.pruning import history
 
 NETWORKS = [SmallNet, TextNet, ResNeXtBlock, ShuffleNet, Unequal]
 OPTIMIZERS = ["Momentum", "Adam", "AdamW"]

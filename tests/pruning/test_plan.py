@@ -10,13 +10,13 @@ from networks import SHAPE, ResNeXtBlock, SmallNet, made
 from paddle import nn
 
 from dysens import DygraphSensitivity
-from dysens.groups.group import Removal
-from dysens.groups.roles import roles_of
-from dysens.pruning.plan import CannotCutError, PrunePlan, TensorCut, plan_for
+from dysens.groups import Removal, roles_of
+from dysens.pruning import CannotCutError, PrunePlan, plan_for
+from dysens.pruning._plan import TensorCut
 
 
 def removal(role, inside=(), out=()):
-    found = {role.entry: np.array(inside, int), role.exit: np.array(out, int)}
+    found = {role.inputs: np.array(inside, int), role.outputs: np.array(out, int)}
     return Removal({port: channels for port, channels in found.items() if len(channels)})
 
 

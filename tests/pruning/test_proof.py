@@ -10,9 +10,9 @@ import pytest
 from paddle import nn
 
 from dysens import DygraphSensitivity
-from dysens.inputs import view_of
-from dysens.pruning.plan import PrunePlan, TensorCut
-from dysens.pruning.proof import TOLERANCE, difference
+from dysens.model import view_of
+from dysens.pruning import TOLERANCE, PrunePlan, difference
+from dysens.pruning._plan import TensorCut
 
 SIZE = 256
 GONE = tuple(range(0, SIZE, 3))

@@ -19,8 +19,7 @@ from networks import SHAPE, SmallNet, images, made, outputs, train_step
 
 from dysens import DygraphSensitivity, load_pruned, save_pruned
 from dysens.errors import DysensError, InputError, UnsafePickleError
-from dysens.pruning._weights_file import NAME_TABLE, read_state
-from dysens.pruning.checkpoint import load_checkpoint
+from dysens.pruning import NAME_TABLE, load_checkpoint, read_state
 
 LABELS = paddle.to_tensor([0, 1, 2, 3])
 fuzz = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from dysens.report.html import write_report
-from dysens.results.points import Point
-from dysens.results.sensitivities import Sensitivities
+from dysens.report import write_report
+from dysens.results import Point, Sensitivities
 
 HOME = Path(__file__).parents[2]
 PROGRAMS = ("chromium", "chromedriver")

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dysens.costs import Costs, GroupCosts, Term, Width
 from dysens.errors import InputError, JournalError
-from dysens.pruning.costs import Costs, GroupCosts, Term, Width
-from dysens.report.html import write_report
-from dysens.results.points import Point
-from dysens.results.sensitivities import Sensitivities
+from dysens.report import write_report
+from dysens.results import Point, Sensitivities
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"'{{data}}.weight"
 

@@ -14,11 +14,10 @@ from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from dysens.pruning.costs import Costs, GroupCosts, Term, Width
-from dysens.report.html import write_report
-from dysens.results.points import Point
-from dysens.results.ratios import predicted_loss
-from dysens.results.sensitivities import Sensitivities
+from dysens.costs import Costs, GroupCosts, Term, Width
+from dysens.ratios import RatioFile, predicted_loss, read_ratio_file, write_ratio_file
+from dysens.report import write_report
+from dysens.results import Point, Sensitivities
 
 HOSTILE = "</script><b>\"'&\u2028{{data}}\n.weight"
 
@@ -168,11 +167,26 @@ def test_the_loss_slider_gives_what_python_gives(page: Page, sens: Sensitivities
     assert console(page.browser) == []
 
 
-def test_lucky_points_can_be_ignored(page: Page, sens: Sensitivities) -> None:
+def test_the_page_opens_with_the_cautious_choice_for_a_loss_of_five_percent(
+    page: Page, sens: Sensitivities
+) -> None:
+    assert page.setting == 0.05
+    assert page.find("#monotone").is_selected()
+    page.shows(sens, sens.ratios_by_loss(0.05))
+    assert "up to which" in page.find("#hint").text
+
+
+def test_paddleslims_rule_is_a_switch(page: Page, sens: Sensitivities) -> None:
+    assert sens.ratios_by_loss(0.05) != sens.ratios_by_loss(0.05, monotone=False)
     page.click("#monotone")
+    assert "PaddleSlim" in page.find("#hint").text
     for threshold in (0.0, 0.05, 0.2):
         page.type(threshold)
-        page.shows(sens, sens.ratios_by_loss(threshold, monotone=True))
+        page.shows(sens, sens.ratios_by_loss(threshold, monotone=False))
+    page.click("#language")
+    assert "PaddleSlim" in page.find("#hint").text
+    page.click("#monotone")
+    page.shows(sens, sens.ratios_by_loss(0.2))
 
 
 def test_the_flops_slider_gives_what_python_gives(page: Page, sens: Sensitivities) -> None:
@@ -197,9 +211,9 @@ def test_odd_curves_and_odd_costs(opened: Callable[..., Page]) -> None:
         page.type(threshold)
         page.shows(sens, sens.ratios_by_loss(threshold))
     page.click("#monotone")
-    for threshold in (0.0, 0.03, 0.1):
+    for threshold in (-0.02, -0.005, 0.0, 0.03, 0.1):
         page.type(threshold)
-        page.shows(sens, sens.ratios_by_loss(threshold, monotone=True))
+        page.shows(sens, sens.ratios_by_loss(threshold, monotone=False))
     page.click("input[value=flops]")
     for position in (0, 7, int(page.find("#slider").get_property("max"))):
         page.slide(position)
@@ -218,7 +232,9 @@ def test_the_ratios_can_be_saved_and_copied(
     page.click(f"[data-save={kind}]")
     file = tmp_path / f"ratios.{kind}"
     WebDriverWait(page.browser, 10).until(lambda _: file.exists() and file.stat().st_size)
-    assert (yaml.safe_load if kind == "yaml" else json.loads)(file.read_text(encoding="utf-8")) == wanted
+    assert read_ratio_file(file) == RatioFile(pytest.approx(wanted, abs=1e-9))
+    write_ratio_file(tmp_path / "ours", wanted, kind)
+    assert read_ratio_file(file) == read_ratio_file(tmp_path / "ours")
     allow(page, "granted")
     page.click(f"[data-copy={kind}]")
     WebDriverWait(page.browser, 10).until(lambda _: page.find("#copied").text)
@@ -233,7 +249,7 @@ def test_where_the_clipboard_is_out_of_reach_the_text_is_shown(page: Page, sens:
     WebDriverWait(page.browser, 10).until(lambda _: page.find("#copied").text)
     assert "by hand" in page.find("#copied").text
     wanted = {sens.paths[name]: ratio for name, ratio in sens.ratios_by_loss(0.05).items()}
-    assert yaml.safe_load(page.find("#text").get_property("value")) == wanted
+    assert yaml.safe_load(page.find("#text").get_property("value")) == pytest.approx(wanted, abs=1e-9)
 
 
 def allow(page: Page, setting: str) -> None:

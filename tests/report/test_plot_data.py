@@ -7,12 +7,11 @@ import math
 import pytest
 
 from dysens import DygraphSensitivity
-from dysens.demo import INPUT_SHAPE, DigitNet
+from dysens.demos.digits import INPUT_SHAPE, DigitNet
 from dysens.display import scale_top
 from dysens.errors import InputError, UnreachableError
-from dysens.pruning.outcome import PruneOutcome
-from dysens.pruning.plan import PrunePlan
-from dysens.report.plot_data import (
+from dysens.pruning import PruneOutcome, PrunePlan
+from dysens.report import (
     BudgetPoint,
     budget_points,
     curve_panels,
@@ -21,8 +20,7 @@ from dysens.report.plot_data import (
     shortened,
     width_table,
 )
-from dysens.results.points import Point
-from dysens.results.sensitivities import Sensitivities
+from dysens.results import Point, Sensitivities
 
 
 def sens_of(*rows: tuple[str, str, float, float]) -> Sensitivities:

@@ -11,12 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from dysens.errors import InputError
-from dysens.pruning.outcome import PruneOutcome
-from dysens.pruning.plan import PrunePlan
-from dysens.report.plot_data import BudgetPoint
-from dysens.report.plots import flops_against_loss, heat_map, sensitivity_curves, widths
-from dysens.results.points import Point
-from dysens.results.sensitivities import Sensitivities
+from dysens.pruning import PruneOutcome, PrunePlan
+from dysens.report import BudgetPoint, flops_against_loss, heat_map, sensitivity_curves, widths
+from dysens.results import Point, Sensitivities
 
 
 def made_up(groups: int, baseline: float | None = 0.934) -> Sensitivities:

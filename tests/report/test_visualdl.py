@@ -12,7 +12,7 @@ from sweep import sweeping
 
 from dysens import DygraphSensitivity, Sensitivities
 from dysens.errors import MissingExtraError
-from dysens.report.visualdl import SweepLog, log_sensitivities, open_writer
+from dysens.report import SweepLog, log_sensitivities, open_writer
 
 RATIOS = [0.25, 0.5, 0.75]
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import dysens
-from dysens.results.points import Header, Point
+from dysens.results import Header, Point
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PATHS = {"conv2d_0.w_0": "stem.0.weight", "conv2d_1.w_0": "block.conv.weight"}

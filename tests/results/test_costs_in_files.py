@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from dysens.costs import Costs, GroupCosts, Term, Width
 from dysens.errors import InputError, UnreachableError
-from dysens.pruning.costs import Costs, GroupCosts, Term, Width
-from dysens.results.journal import Journal
-from dysens.results.ratios import predicted_loss
-from dysens.results.sensitivities import Sensitivities
+from dysens.ratios import predicted_loss
+from dysens.results import Journal, Sensitivities
 
 from .common import PATHS, header, point
 

@@ -11,10 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dysens.errors import DysensError
-from dysens.results.journal import Journal
-from dysens.results.records import encode
-from dysens.results.sensitivities import Sensitivities
-from dysens.results.slim_files import is_slim_file, read_slim_file, write_status
+from dysens.results import Journal, Sensitivities, is_slim_file, read_slim_file, write_status
+from dysens.results._records import encode
 
 from .common import header, point
 from .test_records import names, points

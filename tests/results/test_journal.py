@@ -5,9 +5,8 @@ import os
 import pytest
 
 from dysens.errors import JournalError
-from dysens.results.journal import Journal
-from dysens.results.points import Point
-from dysens.results.records import encode
+from dysens.results import Journal, Point
+from dysens.results._records import encode
 
 from .common import header, point
 
@@ -201,7 +200,7 @@ class TestHeader:
 
 def test_reading_is_incremental(path, monkeypatch):
     """Only what was appended is decoded again."""
-    import dysens.results.reader as reader
+    import dysens.results._reader as reader
 
     journal = Journal.open(path, header())
     for number in range(50):

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dysens.results.journal import Journal
-from dysens.results.sensitivities import Sensitivities
+from dysens.results import Journal, Sensitivities
 
 from .common import header, point, run_python
 
@@ -17,8 +16,8 @@ PRELUDE = """
 import logging, resource, sys, tempfile
 from pathlib import Path
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-from dysens.results.journal import Journal
-from dysens.results.points import Header, Point
+from dysens.results import Journal
+from dysens.results import Header, Point
 PATHS = {"conv2d_0.w_0": "stem.0.weight", "conv2d_1.w_0": "block.conv.weight"}
 header = Header("TinyNet", "c0ffee", "fpgm", "accuracy", 0.9, paths=PATHS)
 path = Path(sys.argv[1])
@@ -102,7 +101,7 @@ print([p.ratio for p in journal.points()])
 
 
 def test_a_lock_that_nobody_gives_back_is_no_hang(tmp_path, monkeypatch, caplog):
-    import dysens.results.journal as module
+    import dysens.results._journal as module
 
     path = tmp_path / "sens.jsonl"
     monkeypatch.setattr(module, "LOCK_SECONDS", 0.2)

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from dysens.results.journal import FOREIGN_CLAIM_SECONDS, Journal
-from dysens.results.owners import Owner
-from dysens.results.records import Claim, encode
+from dysens.results import Journal, Owner
+from dysens.results._journal import FOREIGN_CLAIM_SECONDS
+from dysens.results._records import Claim, encode
 
 from .common import header, point, start_python
 
 PRELUDE = """
 import sys, time
-from dysens.results.journal import Journal
-from dysens.results.points import Header, Point
+from dysens.results import Journal
+from dysens.results import Header, Point
 PATHS = {"conv2d_0.w_0": "stem.0.weight", "conv2d_1.w_0": "block.conv.weight"}
 journal = Journal.open(sys.argv[1], Header("TinyNet", "c0ffee", "fpgm", "accuracy", 0.9, paths=PATHS))
 

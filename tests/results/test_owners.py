@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dysens.results.owners import Owner
+from dysens.results import Owner
 
 from .common import start_python
 

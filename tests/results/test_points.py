@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from dysens.errors import InputError
-from dysens.results.points import Point, ratio_key, under_names
+from dysens.ratios import ratio_key
+from dysens.results import Point
+from dysens.results._points import under_names
 
 from .common import PATHS, header, point
 

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dysens.errors import InputError, JournalError
-from dysens.results.owners import Owner
-from dysens.results.points import Point
-from dysens.results.records import Claim, Release, decode, encode
+from dysens.results import Owner, Point
+from dysens.results._records import Claim, Release, decode, encode
 
 from .common import header, point
 

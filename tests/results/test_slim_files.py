@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dysens.errors import JournalError, UnsafePickleError
-from dysens.results.journal import Journal
-from dysens.results.sensitivities import Sensitivities
-from dysens.results.slim_files import (
+from dysens.results import (
+    Journal,
+    Sensitivities,
     continue_slim_file,
     is_slim_file,
     read_slim_file,

@@ -3,10 +3,9 @@ import pickle
 
 import pytest
 
+from dysens.compat import get_ratios_by_loss, load_sensitivities, merge_sensitive
 from dysens.errors import InputError
-from dysens.results.journal import Journal
-from dysens.results.slim_files import write_static, write_status
-from dysens.results.slim_functions import get_ratios_by_loss, load_sensitivities, merge_sensitive
+from dysens.results import Journal, write_static, write_status
 
 from .common import header, point
 

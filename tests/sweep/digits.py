@@ -9,8 +9,8 @@ import paddle
 from paddle import nn
 
 from dysens.data import load_digits
-from dysens.demo import train
-from dysens.sweep.metric_evaluators import MetricEvaluator
+from dysens.demos.digits import train
+from dysens.evaluators import MetricEvaluator
 
 SHAPE = [1, 1, 8, 8]
 

@@ -14,8 +14,7 @@ from states import assert_same, picture
 
 from dysens import DygraphSensitivity, Sensitivities
 from dysens.errors import InputError, JournalError
-from dysens.sweep.evaluators import evaluate
-from dysens.sweep.metric_evaluators import MetricEvaluator
+from dysens.evaluators import MetricEvaluator, evaluate
 
 from .digits import SHAPE, batches, evaluator, trained
 from .sweeping import SHAPE as SMALL_SHAPE

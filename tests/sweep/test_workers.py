@@ -13,18 +13,18 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import paddle
 import psutil
 import pytest
 
 import __main__
 import dysens
 from dysens.errors import InputError, WorkerError
-from dysens.fingerprint import fingerprint
-from dysens.results.owners import Owner
-from dysens.results.points import Header
-from dysens.sweep.scorers import Means
-from dysens.sweep.worker import Job, work
-from dysens.sweep.workers import checked_build, environments
+from dysens.model import fingerprint
+from dysens.results import Header, Owner
+from dysens.sweep import RunOptions
+from dysens.sweep._worker import Job, work
+from dysens.sweep._workers import checked_build, environments
 
 from . import sweeping
 from .sweeping import GROUPS, RATIOS, SHAPE, evaluations, made, results
@@ -95,6 +95,53 @@ def test_without_a_file_and_by_name(ours, monkeypatch):
     np.testing.assert_allclose([p[2:] for p in results(shared)], [p[2:] for p in expected], rtol=1e-4)
 
 
+class ByTheReaders(dysens.GroupCriterion):
+    """Scores by the weights that read a unit. Holds what no pickle can."""
+
+    def __init__(self):
+        self._power = lambda weight: np.square(weight).sum(axis=1)
+
+    def score(self, group, tensors):
+        (port,) = (port for port in group.units if port.side == "in")
+        (piece,) = port.slices
+        weight = np.moveaxis(tensors[piece.tensor].numpy(), piece.axis, 0)
+        return self._power(weight.reshape(group.size, -1))
+
+
+def variance_of(model):
+    x = np.random.default_rng(3).standard_normal(SHAPE).astype("float32")
+    return dysens.Variance(model, [(paddle.to_tensor(x),)])
+
+
+@pytest.mark.parametrize(
+    "criterion", [lambda model: ByTheReaders(), variance_of], ids=["scores", "compensates"]
+)
+def test_workers_remove_what_any_criterion_chooses(criterion):
+    model, evaluate = made()
+    ds = dysens.DygraphSensitivity(model, SHAPE, criterion=criterion(model))
+    alone = ds.sensitive(evaluate, FEW, progress=False, fast="off")
+    by_filters = dysens.DygraphSensitivity(model, SHAPE).sensitive(evaluate, FEW, progress=False, fast="off")
+    shared = ds.sensitive(
+        evaluate, FEW, progress=False, options=dysens.RunOptions(workers=2, build=made, fast="off")
+    )
+    assert results(shared) == results(alone) != results(by_filters)
+
+
+def test_a_criterion_that_compensates_has_to_be_picklable_for_workers():
+    class Local(ByTheReaders):
+        def compensate(self, layers):
+            return dict(layers)
+
+    model, evaluate = made()
+    ds = dysens.DygraphSensitivity(model, SHAPE, criterion=Local())
+    before = set(child_processes())
+    with pytest.raises(
+        InputError, match=r"criterion Local does, and it cannot be handed .* in one process\."
+    ):
+        ds.sensitive(evaluate, FEW, progress=False, workers=2, build=made)
+    assert set(child_processes()) <= before
+
+
 def test_a_complete_journal_starts_nobody(ours, tmp_path):
     ds, evaluate, _ = ours
     ds.sensitive(evaluate, FEW, sen_file=tmp_path / "sens.jsonl", progress=False)
@@ -140,7 +187,7 @@ def test_a_build_that_does_not_fit(ours, build, said, monkeypatch, tmp_path):
     journal = tmp_path / "sens.jsonl"
     monkeypatch.syspath_prepend(str(TESTS))
     with pytest.raises(InputError) as error:
-        work(Job(build, ds.groups, {}, FEW, header, journal, Owner.current(), Means()))
+        work(Job(ds.groups, {}, FEW, header, journal, Owner.current(), RunOptions(build=build)))
     assert said in str(error.value)
     assert not journal.exists()
 

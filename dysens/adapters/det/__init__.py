@@ -1,33 +1,19 @@
-"""PaddleDetection: a config in; a live model, its evaluator, its inputs and its Trainer out.
+"""PaddleDetection: a config in; a live model, its evaluator, its inputs and its Trainer out."""
 
-Example:
-    >>> from dysens.adapters import det
-    >>> task = det.DetTask(det.load_config("configs/det/picodet_lcnet_layout.yml"))  # doctest: +SKIP
-    >>> task.evaluator.name  # doctest: +SKIP
-    'COCO bbox mAP on val/annotations.json, 40 images'
-"""
-
-from __future__ import annotations
-
-from dysens.adapters.det.evaluator import Detections, DetEvaluator
-from dysens.adapters.det.export import export, score_exported
-from dysens.adapters.det.resuming import resumed_trainer
-from dysens.adapters.det.slim_config import SlimConfig, read_slim_config, write_slim_config
-from dysens.adapters.det.task import DetTask
-from dysens.adapters.det.weights import load_weights
-from dysens.adapters.det.workspace import DetConfig, load_config
+from dysens.adapters.det._config import DetConfig, load_config
+from dysens.adapters.det._evaluator import Detections, DetEvaluator
+from dysens.adapters.det._export import export, score_exported
+from dysens.adapters.det._task import DetTask, resumed_trainer
+from dysens.adapters.det._weights import load_weights
 
 __all__ = [
     "DetConfig",
     "DetEvaluator",
     "DetTask",
     "Detections",
-    "SlimConfig",
     "export",
     "load_config",
     "load_weights",
-    "read_slim_config",
     "resumed_trainer",
     "score_exported",
-    "write_slim_config",
 ]

@@ -14,12 +14,13 @@ from typing import Any
 
 import paddle
 
-from dysens.adapters.det.checkpoints import keep_plans_beside_checkpoints
-from dysens.adapters.det.inputs import Size, configured_size, example_inputs, train_inputs
-from dysens.adapters.det.ppdet_import import import_ppdet
-from dysens.adapters.det.slim_config import slim_config_of
-from dysens.adapters.det.workspace import DetConfig, current_config
+from dysens.adapters.det._config import DetConfig, current_config
+from dysens.adapters.det._data import Size, configured_size, example_inputs, train_inputs
+from dysens.adapters.det._ppdet import import_ppdet
+from dysens.adapters.det._task import keep_plans_beside_checkpoints
+from dysens.criteria import check_criterion
 from dysens.errors import InputError
+from dysens.ratios import ratios_of_pruner
 from dysens.sensitivity import DygraphSensitivity
 
 
@@ -47,10 +48,10 @@ class Pruner:
         self.pruned_params = pruned_params
         self.pruned_ratios = pruned_ratios
         self.print_params = print_params
-        self._wanted = slim_config_of(
-            "The slim config",
-            {"criterion": criterion, "pruned_params": pruned_params, "pruned_ratios": pruned_ratios},
-        )
+        section = {"criterion": criterion, "pruned_params": pruned_params, "pruned_ratios": pruned_ratios}
+        wanted = ratios_of_pruner(section, "The slim config")
+        self._ratios, self._criterion = wanted.ratios, str(wanted.criterion)
+        check_criterion(self._criterion)
 
     def __call__(self, model: paddle.nn.Layer) -> paddle.nn.Layer:
         """Cuts the model in place."""
@@ -59,12 +60,12 @@ class Pruner:
         ds = DygraphSensitivity(
             model,
             example_inputs(size),
-            criterion=self._wanted.criterion,
+            criterion=self._criterion,
             train_inputs=_train_inputs(config, size, logger),
         )
         if self.print_params:
             logger.info("prunable:\n%s\nnot prunable:\n%s", ds.groups, ds.unprunable)
-        logger.info("pruned at %d x %d by dysens:\n%s", *size, ds.prune_vars(self._wanted.ratios))
+        logger.info("pruned at %d x %d by dysens:\n%s", *size, ds.prune_vars(self._ratios))
         keep_plans_beside_checkpoints(model)
         return model
 

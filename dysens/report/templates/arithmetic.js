@@ -1,41 +1,24 @@
-// The rules of dysens.results.ratios and dysens.pruning.costs, value for value. A point is [ratio, loss], by rising ratio.
+// Lines that dysens.ratios computed are read off here; the rules behind them are Python's alone.
 
-function lossAt(point) {
-  return point[1] === null ? Infinity : point[1];
+// The ratio on a group's line for a loss threshold, or null if it stays whole. A segment is [loss, ratio, nextLoss, nextRatio].
+function ratioAt(segments, threshold) {
+  const segment = segments.filter(([loss]) => loss <= threshold).pop();
+  if (segment === undefined) return null;
+  const [loss, ratio, nextLoss, nextRatio] = segment;
+  return nextLoss === null ? ratio : ratio + (threshold - loss) * (nextRatio - ratio) / (nextLoss - loss);
 }
 
-function monotoneEnvelope(points) {
-  let highest = -Infinity;
-  return points.map((point) => [point[0], (highest = Math.max(highest, lossAt(point)))]);
+// The predicted loss on a group's line of [ratio, loss]; infinite beyond its end, and where a loss is unknown (null).
+function lossAt(line, ratio) {
+  const above = line.findIndex(([measured]) => ratio <= measured);
+  if (above < 0 || line[above][1] === null) return Infinity;
+  const [nextRatio, nextLoss] = line[above];
+  if (ratio === nextRatio) return nextLoss;
+  const [belowRatio, belowLoss] = line[above - 1];
+  return belowLoss + (ratio - belowRatio) / (nextRatio - belowRatio) * (nextLoss - belowLoss);
 }
 
-// The ratio that a loss threshold picks, or null if every loss is above it.
-function ratioByLoss(points, threshold, monotone) {
-  const curve = monotone ? monotoneEnvelope(points) : points;
-  let last = -1;
-  curve.forEach((point, index) => { if (lossAt(point) <= threshold) last = index; });
-  if (last < 0) return null;
-  const [ratio] = curve[last], loss = lossAt(curve[last]);
-  if (last === curve.length - 1) return ratio;
-  const [nextRatio] = curve[last + 1], nextLoss = lossAt(curve[last + 1]);
-  if (!Number.isFinite(nextLoss)) return ratio;
-  return ratio + (threshold - loss) * (nextRatio - ratio) / (nextLoss - loss);
-}
-
-function predictedLoss(points, ratio) {
-  const others = points.filter((point) => point[0] !== 0);
-  let belowRatio = 0, belowLoss = 0;
-  for (const [aboveRatio, aboveLoss] of monotoneEnvelope([[0, 0], ...others])) {
-    if (ratio === aboveRatio) return aboveLoss;
-    if (ratio < aboveRatio) {
-      const step = (ratio - belowRatio) / (aboveRatio - belowRatio);
-      return belowLoss + step * (aboveLoss - belowLoss);
-    }
-    belowRatio = aboveRatio;
-    belowLoss = aboveLoss;
-  }
-  return Infinity;
-}
+// The costs of dysens.pruning.costs, value for value.
 
 // Python's round: halves go to the even neighbour.
 function roundHalfEven(value) {

@@ -14,7 +14,7 @@ const state = {
   mode: "loss",
   threshold: Math.min(0.05, SCALE.top),
   target: nearestTarget(0.3),
-  monotone: false,
+  cautious: true,
   sort: {key: null, down: false},
 };
 let words = WORDS[state.language];
@@ -31,16 +31,17 @@ function budgetPoint(ratios) {
 // One ratio per group, or null where a group stays whole: what Python's ratios_by_loss and ratios_by_flops give.
 function chosenRatios() {
   if (state.mode === "flops") return TARGETS[state.target].ratios.map((ratio) => (ratio > 0 ? ratio : null));
-  return GROUPS.map((group) => ratioByLoss(group.points, state.threshold, state.monotone));
+  return GROUPS.map((group) => ratioAt(group[state.cautious ? "cautious" : "paddleslim"], state.threshold));
 }
 
 function totalLoss(ratios) {
-  return ratios.reduce((sum, ratio, index) => (ratio === null ? sum : sum + predictedLoss(GROUPS[index].points, ratio)), 0);
+  return ratios.reduce((sum, ratio, index) => (ratio === null ? sum : sum + lossAt(GROUPS[index].predicted, ratio)), 0);
 }
 
-// The ratios as text, by layer path.
+// The ratios as text, by layer path, with the digits that Python's write_ratio_file has.
 function ratiosAs(kind) {
-  const pairs = chosenRatios().map((ratio, index) => [GROUPS[index].path, ratio]).filter(([, ratio]) => ratio !== null);
+  const pairs = chosenRatios().map((ratio, index) => [GROUPS[index].path, Number((ratio ?? 0).toFixed(9))])
+    .filter(([, ratio]) => ratio > 0);
   if (kind === "json") return JSON.stringify(Object.fromEntries(pairs), null, 1) + "\n";
   return pairs.map(([path, ratio]) => `${yamlString(path)}: ${yamlNumber(ratio)}\n`).join("") || "{}\n";
 }
@@ -53,7 +54,7 @@ function yamlString(text) {
 
 function yamlNumber(value) {
   const text = String(value);
-  return text.includes("e") ? value.toFixed(15) : text; // YAML 1.1 takes 1e-7 for a word
+  return text.includes("e") ? value.toFixed(9) : text; // YAML 1.1 takes 1e-7 for a word
 }
 
 // Writing down what follows from the state
@@ -81,7 +82,7 @@ function showGroup(index, ratio) {
   const group = GROUPS[index], {row, cells, values} = rows[index];
   const measured = group.points.length > 0;
   const left = COSTS === null ? null : COSTS.channelsLeft(index, ratio ?? 0);
-  const loss = ratio === null ? 0 : predictedLoss(group.points, ratio);
+  const loss = ratio === null ? 0 : lossAt(group.predicted, ratio);
   Object.assign(values, {ratio: ratio ?? 0, left, loss: measured ? loss : null});
   row.dataset.ratio = ratio ?? "";
   row.dataset.left = left ?? "";
@@ -161,9 +162,10 @@ function showMode() {
   exact.step = byLoss ? "any" : Math.round(100 * TARGETS[0].target);
   byId("unit").textContent = byLoss ? "" : "%";
   byId("slider-label").textContent = byLoss ? words.lossLabel : words.flopsLabel;
-  byId("hint").textContent = byLoss ? words.hintLoss : words.hintFlops(Math.round(100 * TARGETS[TARGETS.length - 1].target));
+  byId("hint").textContent = byLoss ? (state.cautious ? words.hintLoss : words.hintSlim) : words.hintFlops(Math.round(100 * TARGETS[TARGETS.length - 1].target));
   byId("monotone-label").classList.toggle("off", !byLoss);
   byId("monotone").disabled = !byLoss;
+  byId("monotone").checked = state.cautious;
 }
 
 function sortRows() {
@@ -246,6 +248,13 @@ function onMode(event) {
   sortRows();
 }
 
+function onRule(event) {
+  state.cautious = event.target.checked;
+  showMode();
+  show();
+  sortRows();
+}
+
 function onSort(event) {
   const {key} = event.target.closest("th").dataset;
   state.sort = {key, down: state.sort.key === key ? !state.sort.down : key !== "label"};
@@ -294,7 +303,7 @@ function start() {
   byId("exact").addEventListener("input", onExact);
   byId("exact").addEventListener("change", () => { showSetting(); sortRows(); });
   byId("exact").addEventListener("blur", showSetting);
-  byId("monotone").addEventListener("change", () => { state.monotone = byId("monotone").checked; show(); sortRows(); });
+  byId("monotone").addEventListener("change", onRule);
   byId("language").addEventListener("click", () => { state.language = state.language === "en" ? "zh" : "en"; showWords(); });
   byId("theme").addEventListener("click", () => { state.dark = !state.dark; showTheme(); });
   for (const button of document.querySelectorAll("#table th button")) button.addEventListener("click", onSort);

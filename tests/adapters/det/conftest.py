@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dysens.adapters.det import DetTask, load_config
-from dysens.adapters.layout_pages import make_layout_pages
-from dysens.adapters.shapes import make_shapes
+from dysens.data import make_layout_pages, make_shapes
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "det"
 ROLES = ("TrainDataset", "EvalDataset", "TestDataset")

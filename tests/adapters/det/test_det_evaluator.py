@@ -12,7 +12,7 @@ from ppdet.metrics import COCOMetric, VOCMetric
 
 from dysens.adapters.det import Detections, DetEvaluator
 from dysens.errors import InputError
-from dysens.sweep.evaluators import evaluate
+from dysens.evaluators import evaluate
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import yaml
 from networks import randomize
 
 from dysens.adapters.det import DetTask, export, load_config
-from dysens.adapters.det.export import InferenceModel, largest_difference
+from dysens.adapters.det._export import InferenceModel, largest_difference
 from dysens.errors import InputError, ProofError
-from dysens.groups.roles import tensors_by_path
+from dysens.model import tensors_by_path
 from dysens.sensitivity import DygraphSensitivity
 
 

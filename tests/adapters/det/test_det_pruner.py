@@ -120,8 +120,8 @@ def test_ppdets_trainer_trains_the_pruned_model_and_the_checkpoint_is_read_back(
     ("changes", "sentence"),
     [
         ({"pruned_ratios": [0.5, 0.2]}, "names 1 parameters but 2 ratios"),
-        ({"criterion": "best"}, "criterion 'best'"),
-        ({"pruned_ratios": [1.5]}, "must be a number from 0"),
+        ({"criterion": "best"}, 'no criterion "best"'),
+        ({"pruned_ratios": [1.5]}, "must be at least 0 and under 1"),
     ],
 )
 def test_a_section_that_cannot_be_is_a_sentence(trained, changes, sentence):

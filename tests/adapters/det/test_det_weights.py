@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dysens.adapters.det import load_weights
 from dysens.errors import InputError, MissingExtraError, UnsafePickleError
-from dysens.sweep.evaluators import evaluate
+from dysens.evaluators import evaluate
 
 
 class Small(paddle.nn.Layer):
@@ -86,6 +86,23 @@ def test_onnx_weights_go_where_they_belong(tmp_path, inputs):
     fresh.eval()
     assert np.array_equal(fresh(inputs).numpy(), trained(inputs).numpy())
     assert np.array_equal(fresh.never.weight.numpy(), never)
+
+
+def test_reading_weights_leaves_everything_else_as_found(tmp_path, inputs):
+    """A batch norm that was frozen stays so, and a forward that notes its inputs leaves no trace."""
+
+    class Noting(Small):
+        def forward(self, inputs):
+            self.inputs = inputs
+            return super().forward(inputs)
+
+    fresh = Noting()
+    fresh.train()
+    fresh.norm.eval()
+    load_weights(fresh, exported(trained_small(), tmp_path / "small.onnx"), inputs)
+    assert [path for path, layer in fresh.named_sublayers() if not layer.training] == ["norm"]
+    assert "inputs" not in fresh.__dict__
+    assert not any(layer._forward_pre_hooks for layer in fresh.sublayers(include_self=True))
 
 
 def drop_last(nodes):
@@ -168,7 +185,7 @@ def test_a_missing_package_is_a_sentence_with_the_command(inputs, source):
 
 def test_released_layout_weights_give_the_exports_outputs(layout):
     """The whole network up to its heads, on an image small enough for ONNX's reference implementation."""
-    from dysens.adapters.det.weights import _local_path
+    from dysens.adapters.det._weights import _local_path
 
     graph = onnx.load(str(_local_path(layout.config["weights"]))).graph
     wanted = [node.input[0] for node in graph.node if node.op_type == "Split"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dysens.adapters.ocr import load_config
-from dysens.adapters.text_images import Fonts, find_fonts, write_lines, write_scenes
+from dysens.data import Fonts, find_fonts, write_lines, write_scenes
 
 ROOT = Path(__file__).parents[3]
 CONFIGS, TOOLS = ROOT / "configs" / "ocr", ROOT / "tools"

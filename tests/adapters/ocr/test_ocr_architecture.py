@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dysens.adapters.ocr.architecture import fill_out_channels, input_shape, network_name, takes_labels
+from dysens.adapters.ocr._config import fill_out_channels, input_shape, network_name, takes_labels
 from dysens.errors import InputError
 
 

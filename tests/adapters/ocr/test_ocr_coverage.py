@@ -8,8 +8,7 @@ import pytest
 from networks import randomize
 
 from dysens import DygraphSensitivity
-from dysens.adapters.ocr import OcrTask
-from dysens.adapters.ocr.weights import reparameterize
+from dysens.adapters.ocr import OcrTask, reparameterize
 
 SMALL = ("Train.loader.batch_size_per_card=2", "Global.d2s_train_image_shape=[3, 48, 80]")
 SMALL_DET = ("Train.dataset.transforms.2.EastRandomCropData.size=[96,64]",)

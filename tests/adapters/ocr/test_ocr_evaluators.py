@@ -27,7 +27,7 @@ def ppocr_score(task):
         task.config["Architecture"]["model_type"],
         extra_input=task.config["Architecture"]["algorithm"] == "SVTR_LCNet",
     )
-    return metrics[task.main_indicator]
+    return metrics[task.indicator]
 
 
 @pytest.mark.parametrize(

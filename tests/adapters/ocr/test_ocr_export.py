@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 from dysens.adapters.ocr import OcrTask, export
-from dysens.adapters.ocr.export import is_rounding
+from dysens.adapters.ocr._export import is_rounding
 from dysens.errors import ProofError
 
 EXACT = np.array([[0.25, 0.75]])

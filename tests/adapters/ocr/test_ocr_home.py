@@ -62,7 +62,7 @@ def test_what_is_missing_is_said_with_the_install_command(checkout):
     """First no code at all, then a checkout, which comes before the wheel, with a package missing."""
     script = """
 import os, sys
-import dysens.adapters.ocr.ppocr as home
+import dysens.adapters.ocr._ppocr as home
 from dysens.errors import MissingExtraError
 wheel, home.CODE_WHEEL = home.CODE_WHEEL, "a_wheel_nobody_has"
 for variables in ({}, {"PADDLEOCR_HOME": sys.argv[1]}):
@@ -77,7 +77,7 @@ for variables in ({}, {"PADDLEOCR_HOME": sys.argv[1]}):
     assert "set PADDLEOCR_HOME to its folder" in no_code
     assert f'"{checkout}" imports "a_package_nobody_has"' in no_package
     for printed in (no_code, no_package):
-        assert "pip install --no-deps -r configs/ocr/requirements-nodeps.txt" in printed
+        assert 'pip install "dysens[ocr]" && pip install --no-deps unstructured-paddleocr==' in printed
 
 
 def test_ppocr_neither_prints_nor_configures_logging():

@@ -10,7 +10,7 @@ import pytest
 
 from dysens.adapters.ocr import OcrTask, train
 from dysens.errors import InputError
-from dysens.pruning._weights_file import read_state
+from dysens.pruning import read_state
 
 # No augmentation, the same order in each epoch, every loss in the log: so two runs can be compared step by step.
 TINY = [

@@ -11,7 +11,7 @@ import paddle
 import pytest
 
 from dysens.adapters.ocr import OcrTask, load_weights, released_model, reparameterize
-from dysens.adapters.ocr.inference_files import read_inference_state
+from dysens.adapters.ocr._inference_files import read_inference_state
 from dysens.errors import InputError, UnsafePickleError
 
 

@@ -1,0 +1,116 @@
+"""Writing a live network as an inference model that Paddle's predictor really runs, and running that in its place."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dysens.compiled import SYMPTOM, interpolation_rewritten
+from dysens.costs import Array, Inputs, Predictor, model_files
+from dysens.model import map_leaves, preserved
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An inference model on disk; prints as a sentence or two.
+
+    Attributes:
+        prefix: The files' common path without endings.
+        difference: The largest difference between its outputs and the network's, on the data that they were compared on.
+        bytes: All files together.
+        compared_on: What these data are.
+    """
+
+    prefix: Path
+    difference: float
+    bytes: int
+    compared_on: str = "noise"
+
+    @property
+    def comparison(self) -> str:
+        """How it was compared with the live network, in a line."""
+        return f"its outputs on {self.compared_on} differ from the network's by {self.difference:.1e} at most"
+
+    def __str__(self) -> str:
+        return f"exported to {self.prefix} ({self.bytes:,} bytes)\n{self.comparison}"
+
+
+def saved_and_run(
+    model: paddle.nn.Layer, prefix: Path, input_spec: Sequence[Any], inputs: Inputs
+) -> list[Array]:
+    """Saves a network so that Paddle's default predictor runs it; the predictor's outputs for some inputs.
+
+    Args:
+        model: In eval mode.
+        prefix: The files' common path without endings; what is there of an earlier export is replaced.
+        input_spec: As `paddle.jit.to_static` takes it.
+        inputs: As `dysens.costs.Predictor` takes them.
+    """
+
+    def attempt(surroundings: AbstractContextManager[None]) -> list[Array]:
+        for stale in model_files(prefix):  # a program of another Paddle version would be loaded instead
+            stale.unlink()
+        with surroundings, preserved(model):  # to_static stays on a layer, with what it has traced
+            paddle.jit.save(
+                paddle.jit.to_static(model, input_spec=list(input_spec), full_graph=True), str(prefix)
+            )
+        return Predictor(prefix).answer(inputs)
+
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return attempt(nullcontext())
+    except Exception as error:
+        if SYMPTOM not in str(error):
+            raise
+        logger.info("Upsampling is written in a way that oneDNN of this Paddle version can run.")
+        return attempt(interpolation_rewritten())
+
+
+def largest_gap(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
+    """The largest difference between two lists of outputs; infinite where their shapes differ."""
+    if [array.shape for array in ours] != [array.shape for array in theirs]:
+        return math.inf
+    # As float64, and not by Python's max: a NaN must not get lost.
+    gaps = [np.abs(a.astype("float64") - b).max(initial=0.0) for a, b in zip(ours, theirs)]
+    return float(np.max(gaps, initial=0.0))
+
+
+class ExportedModel(paddle.nn.Layer):
+    """An exported model in the place of the network, for whoever calls that.
+
+    Args:
+        model: The network that was exported, or one of the same architecture: outputs come in its structure.
+        arguments: Of its forward.
+        prefix: The files' path without endings.
+        threads: See `Predictor`.
+        onednn: See `Predictor`.
+    """
+
+    def __init__(
+        self,
+        model: paddle.nn.Layer,
+        arguments: Sequence[Any],
+        prefix: Path,
+        threads: int = 1,
+        onednn: bool = True,
+    ) -> None:
+        super().__init__()
+        self._predictor = Predictor(prefix, threads, onednn)
+        with preserved(model), paddle.no_grad():
+            model.eval()
+            self._structure = map_leaves(lambda _: None, model(*arguments))
+
+    def forward(self, *tensors: paddle.Tensor) -> Any:
+        """The outputs as the network gives them."""
+        arrays = self._predictor(*(tensor.numpy() for tensor in tensors))
+        return paddle.utils.pack_sequence_as(self._structure, [paddle.to_tensor(array) for array in arrays])

@@ -1,0 +1,132 @@
+"""PaddleOCR's own metrics as evaluators: counts per batch, and the config's main indicator from their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import paddle
+
+from dysens.errors import InputError
+from dysens.evaluators import Evaluator
+
+
+class DetCounts(NamedTuple):
+    """Text boxes of a batch: how many are labelled, how many were detected, and how many of those match."""
+
+    labelled: int
+    detected: int
+    matched: int
+
+
+class RecCounts(NamedTuple):
+    """Text lines of a batch: how many, how many of them read right, and the sum of their edit distances."""
+
+    lines: int
+    correct: int
+    edit_distance: float
+
+
+class OcrEvaluator(Evaluator):
+    """What detection and recognition have in common: PaddleOCR's data, post-process and metric.
+
+    Args:
+        name: Goes into the journal.
+        batches: The loader of ``Eval``.
+        post_process: From the network's outputs and a batch to what the metric takes.
+        new_metric: Makes an empty metric.
+        with_labels: Whether the network is called with the labels too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batches: Iterable[Any],
+        post_process: Callable[[Any, Sequence[Any]], Any],
+        new_metric: Callable[[], Any],
+        with_labels: bool = False,
+    ) -> None:
+        self.name = name
+        self._batches = batches
+        self._post_process = post_process
+        self._new_metric = new_metric
+        self._with_labels = with_labels
+        self._indicator = str(new_metric().main_indicator)
+
+    def batches(self) -> Iterable[Any]:
+        """The batches of ``Eval``, as lists of tensors."""
+        return self._batches
+
+    def arguments(self, batch: Any) -> tuple[Any, ...]:
+        """The image, and the labels where the network wants them in eval mode too."""
+        return (batch[0], batch[1:]) if self._with_labels else (batch[0],)
+
+    def _measured(self, outputs: Any, batch: Any) -> Any:
+        """A metric that has seen this batch only."""
+        # The image stays a tensor: nothing here looks at it, and it is most of a batch.
+        arrays = [
+            batch[0],
+            *(item.numpy() if isinstance(item, paddle.Tensor) else item for item in batch[1:]),
+        ]
+        metric = self._new_metric()
+        metric(self._post_process(outputs, arrays), arrays)
+        return metric
+
+
+class TextDetEvaluator(OcrEvaluator):
+    """Scores a text detector by PaddleOCR's ``DetMetric``: hmean, precision or recall."""
+
+    def measure(self, outputs: Any, batch: Any) -> DetCounts:
+        """Labelled, detected and matched boxes of the batch."""
+        images = self._measured(outputs, batch).results
+        return DetCounts(
+            *(sum(image[key] for image in images) for key in ("gtCare", "detCare", "detMatched"))
+        )
+
+    def score(self, measurements: Sequence[DetCounts]) -> float:
+        """The config's main indicator."""
+        images = [
+            {"gtCare": counts.labelled, "detCare": counts.detected, "detMatched": counts.matched}
+            for counts in measurements
+        ]
+        return float(self._new_metric().evaluator.combine_results(images)[self._indicator])
+
+
+class TextRecEvaluator(OcrEvaluator):
+    """Scores a text recogniser, or the direction classifier, by PaddleOCR's ``RecMetric``."""
+
+    def measure(self, outputs: Any, batch: Any) -> RecCounts:
+        """Lines, correct lines and edit distance of the batch."""
+        metric = self._measured(outputs, batch)
+        return RecCounts(metric.all_num, metric.correct_num, getattr(metric, "norm_edit_dis", 0.0))
+
+    def score(self, measurements: Sequence[RecCounts]) -> float:
+        """The config's main indicator."""
+        metric = self._new_metric()
+        metric.all_num = sum(counts.lines for counts in measurements)
+        metric.correct_num = sum(counts.correct for counts in measurements)
+        metric.norm_edit_dis = sum(counts.edit_distance for counts in measurements)
+        return float(metric.get_metric()[self._indicator])
+
+
+# Metrics of PaddleOCR that are sums over images, and so can be scored batch by batch.
+EVALUATORS: Mapping[str, type[OcrEvaluator]] = {
+    "DetMetric": TextDetEvaluator,
+    "RecMetric": TextRecEvaluator,
+    "CNTMetric": TextRecEvaluator,
+    "ClsMetric": TextRecEvaluator,
+}
+
+
+def evaluator_for(metric: str) -> type[OcrEvaluator]:
+    """The evaluator that goes with a metric of PaddleOCR.
+
+    Raises:
+        InputError: There is none.
+    """
+    if metric not in EVALUATORS:
+        raise InputError(
+            f'the config\'s metric "{metric}" cannot be scored batch by batch; these can: '
+            f"{', '.join(EVALUATORS)}. Score the model with a function of your own instead."
+        )
+    return EVALUATORS[metric]

@@ -1,0 +1,130 @@
+"""From a network, pruned or not, to the inference model that PaddleOCR's predictors load."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from dysens.adapters._export import Exported, ExportedModel, largest_gap, saved_and_run
+from dysens.adapters.ocr._config import input_shape, network_section
+from dysens.adapters.ocr._ppocr import load_ppocr
+from dysens.adapters.ocr._weights import reparameterize
+from dysens.costs import Array, file_size
+from dysens.errors import ProofError, in_a_sentence
+from dysens.evaluators import evaluate
+from dysens.model import doubled, in_double_precision, preserved
+
+if TYPE_CHECKING:
+    from dysens.adapters.ocr._task import OcrTask
+
+logger = logging.getLogger(__name__)
+
+NAME = "inference"  # what PaddleOCR's tools look for in a folder
+TOLERANCE = 1e-4
+# Two ways to round are seldom equally lucky.
+_TIMES_OWN_ROUNDING = 4.0
+# Recognisers that read lines of any width; the height is fixed by the network.
+FREE_WIDTH = frozenset({"CRNN", "Rosetta", "SVTR_LCNet", "SVTR_HGNet"})
+
+
+def export(task: OcrTask, folder: str | Path, images: paddle.Tensor | None = None) -> Exported:
+    """Writes `task.model` as it is now; the live network stays as it was.
+
+    Branches that PP-LCNetV3 has in training only are fused. What is there of an earlier export is replaced.
+
+    Args:
+        task: With the network.
+        folder: Is made if it is not there.
+        images: A batch to compare the outputs on; by default noise, in which a detector sees no text.
+
+    Raises:
+        ProofError: The exported model does not give the network's outputs.
+    """
+    prefix = Path(folder) / NAME
+    arguments = task.example_inputs if images is None else (images,)
+    inputs = [tensor.numpy() for tensor in arguments]
+    with preserved(task.model), paddle.no_grad():
+        reparameterize(task.model)
+        task.model.eval()
+        expected = [t.numpy() for t in paddle.utils.flatten(task.model(*arguments))]
+        got = saved_and_run(task.model, prefix, [input_spec(task.config, task.submodel)], inputs)
+        difference = largest_gap(got, expected)
+        if not difference <= TOLERANCE:
+            refusal = f'the exported model "{prefix}" does not give the network\'s outputs: they differ by {difference:.2g}'
+            if not is_rounding(got, expected, _exactly(task.model, arguments, refusal)):
+                raise ProofError(f"{refusal}.")
+            logger.info("the outputs differ by %.2g, as rounding in single precision does here", difference)
+    _write_settings(task.config, prefix)
+    compared_on = "noise" if images is None else f"{len(images)} of Eval's images"
+    return Exported(prefix, difference, file_size(prefix), compared_on)
+
+
+def _exactly(model: paddle.nn.Layer, arguments: Any, refusal: str) -> list[Array]:
+    """What a network gives in double precision; ``refusal`` is said if something inside insists on single precision."""
+    try:
+        with in_double_precision(model):
+            return [t.numpy() for t in paddle.utils.flatten(model(*doubled(arguments)))]
+    except Exception as error:  # whatever its layers raise
+        raise ProofError(
+            f"{refusal}; whether by rounding cannot be told, the network fails in double precision with "
+            f"{in_a_sentence(error)}"
+        ) from error
+
+
+def is_rounding(got: Sequence[Array], expected: Sequence[Array], exact: Sequence[Array]) -> bool:
+    """Whether two answers differ only because both are rounded.
+
+    Where a softmax is steep, one network computed in two ways differs by more than the tolerance. Then neither is far from
+    what double precision gives, compared with the other.
+
+    Args:
+        got: The exported model's outputs.
+        expected: The live network's.
+        exact: The live network's in double precision.
+    """
+    return largest_gap(got, exact) <= _TIMES_OWN_ROUNDING * largest_gap(expected, exact)
+
+
+class InferenceModel(ExportedModel):
+    """An exported model in the place of the network, for whoever calls that.
+
+    Args:
+        task: Of the config that the model was exported with; its network says in which structure outputs come.
+        source: The folder, or the files' path without endings.
+        threads: See `Predictor`.
+        onednn: See `Predictor`.
+    """
+
+    def __init__(self, task: OcrTask, source: str | Path, threads: int = 1, onednn: bool = True) -> None:
+        path = Path(source)
+        prefix = path / NAME if path.is_dir() else path
+        super().__init__(task.model, task.example_inputs, prefix, threads, onednn)
+
+
+def score_exported(task: OcrTask, source: str | Path) -> float:
+    """The main indicator of an exported model on ``Eval``."""
+    return evaluate(InferenceModel(task, source), task.evaluator)
+
+
+def input_spec(config: Mapping[str, Any], submodel: str | None = None) -> paddle.static.InputSpec:
+    """Which images the exported model shall take: any size for detection, any width for most recognisers."""
+    channels, height, width = input_shape(config)
+    kind = config["Architecture"]["model_type"]
+    algorithm = network_section(config, submodel).get("algorithm")
+    if kind in ("det", "cls"):
+        height = width = -1
+    elif algorithm in FREE_WIDTH:
+        width = -1
+    return paddle.static.InputSpec([-1, channels, height, width], "float32", "x")
+
+
+def _write_settings(config: Mapping[str, Any], prefix: Path) -> None:
+    """``inference.yml`` with pre- and post-processing, by those versions of PaddleOCR that have one."""
+    if (load_ppocr().home / "ppocr" / "utils" / "export_model.py").is_file():
+        module = importlib.import_module("ppocr.utils.export_model")
+        module.dump_infer_config(config, f"{prefix}.yml", logger)

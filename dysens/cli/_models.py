@@ -1,0 +1,299 @@
+"""How a model and its evaluator are named, and how they are brought to life."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from dysens.errors import InputError, nearest
+from dysens.flags import flag, setting
+from dysens.settings import parsed_setting
+
+if TYPE_CHECKING:
+    import paddle
+
+    from dysens.adapters import LayerTask, Scoring, Task
+    from dysens.pipeline import Subject
+    from dysens.sweep import Built
+
+logger = logging.getLogger(__name__)
+
+CONFIG_ENDINGS = (".yml", ".yaml")
+OCR, DET, FUNCTION, VISION = "ocr", "det", "function", "vision"
+VISION_SHAPE = (1, 3, 224, 224)
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """What a user typed. Plain text, so that it can be handed to another process.
+
+    Attributes:
+        text: ``package.module:function``, a config file, or the name of a network in paddle.vision.
+        weights: A file to load into the model.
+        settings: ``key=value``: arguments of the function, or overrides of the config.
+        shapes: Shapes of the inputs; none for a config, which knows them.
+        evaluator: ``package.module:function``; None for what the config or the function brings.
+        submodel: Which network of an OCR distillation config.
+        resume: A checkpoint of a training that was broken off.
+        bare: Whether the config's weights are left out: for who scores an exported model.
+    """
+
+    text: str
+    weights: str | None = None
+    settings: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+    evaluator: str | None = None
+    submodel: str | None = None
+    resume: str | None = None
+    bare: bool = False
+
+    @property
+    def kind(self) -> str:
+        """``OCR`` or ``DET`` for a config, ``FUNCTION``, or ``VISION``."""
+        if self.text.endswith(CONFIG_ENDINGS):
+            return config_kind(Path(self.text))
+        return FUNCTION if ":" in self.text else VISION
+
+
+def model_name(options: Namespace, bare: bool = False) -> ModelName:
+    """The model and evaluator that the options of a command name."""
+    return ModelName(
+        options.model,
+        weights=options.weights,
+        settings=tuple(options.set),
+        shapes=tuple(tuple(sides) for sides in options.input_shape or ()),
+        evaluator=getattr(options, "evaluator", None),
+        submodel=options.submodel,
+        resume=getattr(options, "resume", None),
+        bare=bare,
+    )
+
+
+def config_kind(path: Path) -> str:
+    """Whether a YAML file is a config of PaddleOCR (``OCR``) or of PaddleDetection (``DET``).
+
+    Only the top-level keys are looked at. Nothing is built: PaddleDetection's configs have tags that stand for its classes.
+
+    Raises:
+        InputError: The file is not there, no YAML, or neither of the two.
+    """
+    keys = _top_keys(path)
+    if {"Global", "Architecture"} & keys:
+        return OCR
+    if {"architecture", "_BASE_"} & keys:
+        return DET
+    raise InputError(
+        f'"{path}" is no config that dysens knows: PaddleOCR\'s have the sections Global and Architecture, '
+        "PaddleDetection's a line such as `architecture: YOLOv3`, or _BASE_."
+    )
+
+
+def _top_keys(path: Path) -> set[str]:
+    try:
+        tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise InputError(f'The config "{path}" cannot be read: {error.strerror}.') from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f'The config "{path}" is not valid YAML: {error}') from error
+    if not isinstance(tree, yaml.MappingNode):
+        return set()
+    return {str(key.value) for key, _ in tree.value}
+
+
+def task_of(name: ModelName) -> Task:
+    """Build what a user named, and load its weights.
+
+    Raises:
+        InputError: There is no such thing, or it cannot be built as it was asked for.
+    """
+    makers = {OCR: _ocr_task, DET: _det_task, FUNCTION: _function_task, VISION: _vision_task}
+    return makers[name.kind](name)
+
+
+def subject_of(
+    name: ModelName, criterion: str = "fpgm", options: Namespace | None = None, task: Task | None = None
+) -> Subject:
+    """The task with what scores it and which filters go.
+
+    Args:
+        name: What was typed.
+        criterion: By name.
+        options: With ``skip_vars``, ``eval_only`` and ``lower_is_better``, as far as the command has them.
+        task: What the name stands for, if it was built already.
+    """
+    from dysens.pipeline import Subject
+
+    task = task_of(name) if task is None else task
+    return Subject(
+        task,
+        criterion,
+        skip=tuple(getattr(options, "skip_vars", ())),
+        training=not getattr(options, "eval_only", False),
+        scoring=_named_scoring(name, task.model),
+        build=partial(model_and_evaluator, name),
+        lower_is_better=getattr(options, "lower_is_better", False),
+    )
+
+
+def model_and_evaluator(name: ModelName) -> Built:
+    """What a further process needs to take part in a sweep."""
+    task = task_of(name)
+    return task.model, _named_scoring(name, task.model) or task.evaluator
+
+
+def _ocr_task(name: ModelName) -> Task:
+    from dysens.adapters.ocr import OcrTask, load_config
+
+    _refuse_shapes(name)
+    settings = [*name.settings]
+    if name.weights or name.bare:
+        settings += [f"Global.pretrained_model={name.weights or 'null'}", "Global.checkpoints=null"]
+    if name.resume:
+        settings.append(f"Global.checkpoints={name.resume}")
+    return OcrTask(load_config(name.text, settings), name.submodel)
+
+
+def _det_task(name: ModelName) -> Task:
+    from dysens.adapters.det import DetTask, load_config
+
+    _refuse_shapes(name)
+    _refuse_submodel(name)
+    weights = [f"weights={name.weights or 'null'}"] if name.weights or name.bare else []
+    return DetTask(load_config(name.text, [*name.settings, *weights]), resume=name.resume)
+
+
+def _function_task(name: ModelName) -> LayerTask:
+    import paddle
+
+    _refuse_submodel(name)
+    function, arguments = _imported_here(name.text, "the model"), _arguments(name)
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError as error:
+        raise InputError(
+            f'"{name.text}" cannot be called so: {error}. Its arguments are given as {setting("key=value")}.'
+        ) from error
+    made = function(**arguments)
+    model, own = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(model, paddle.nn.Layer):
+        raise InputError(
+            f'"{name.text}" has to return the model (a paddle.nn.Layer), or the model and its evaluator, not {made!r:.80}.'
+        )
+    if not name.shapes:
+        raise InputError(
+            f'the inputs of "{name.text}" are not known: give their shape, such as {flag("input_shape")} 1,3,224,224.'
+        )
+    return _layer_task(name, model, own, name.shapes)
+
+
+def _vision_task(name: ModelName) -> LayerTask:
+    import paddle
+
+    _refuse_submodel(name)
+    networks = paddle.vision.models
+    known = [word for word in networks.__all__ if word == "LeNet" or word[0].islower()]
+    if name.text not in known:
+        raise InputError(
+            f'there is no network "{name.text}" in paddle.vision.models{nearest(name.text, known) or "."} A network of your '
+            "own is named package.module:function, a config by its .yml file."
+        )
+    if not name.shapes:
+        shape = ",".join(map(str, VISION_SHAPE))
+        logger.info("The input has the shape %s (%s changes it).", shape, flag("input_shape"))
+    arguments = _arguments(name)
+    model = getattr(networks, name.text)(**arguments)
+    trained = bool(name.weights or arguments.get("pretrained"))
+    return _layer_task(name, model, None, name.shapes or (VISION_SHAPE,), trained)
+
+
+def _layer_task(
+    name: ModelName,
+    model: paddle.nn.Layer,
+    own: Any,
+    shapes: tuple[tuple[int, ...], ...],
+    has_weights: bool = True,
+) -> LayerTask:
+    from dysens.adapters import LayerTask
+
+    if name.resume is not None:
+        raise InputError(
+            f"{flag('resume')} goes with a config of PaddleOCR or PaddleDetection: they can train."
+        )
+    inputs = [list(sides) for sides in shapes]
+    task = LayerTask(
+        model,
+        inputs[0] if len(inputs) == 1 else inputs,
+        own,
+        partial(model_and_evaluator, name),
+        name.text,
+        has_weights,
+    )
+    if name.weights:
+        task.load(name.weights)
+    model.eval()
+    return task
+
+
+def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
+    """What ``--evaluator`` names, if it names anything."""
+    from dysens.evaluators import Evaluator
+
+    if name.evaluator is None:
+        return None
+    function = _imported_here(name.evaluator, "the evaluator")
+    needed = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        raise InputError(
+            f'the evaluator "{name.evaluator}" needs {len(needed)} arguments; it gets the model, or nothing at all.'
+        )
+    if needed:
+        # Its name goes into the journal.
+        return update_wrapper(partial(function, model), function)
+    made = function()
+    if not isinstance(made, Evaluator) and not callable(made):
+        raise InputError(
+            f'the evaluator "{name.evaluator}" has no parameter, so it has to return an Evaluator, not {made!r:.80}. With one '
+            "parameter it gets the model, and returns the score."
+        )
+    scoring: Scoring = made
+    return scoring
+
+
+def _imported_here(name: str, what: str) -> Callable[..., Any]:
+    """A function by its name; modules in the current folder are found, as `python -m` finds them."""
+    from dysens.sweep import imported
+
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return imported(name, what)
+
+
+def _arguments(name: ModelName) -> dict[str, Any]:
+    return dict(map(parsed_setting, name.settings))
+
+
+def _refuse_shapes(name: ModelName) -> None:
+    if name.shapes:
+        raise InputError(
+            f"{flag('input_shape')} goes with a function or a paddle.vision name; a config says it itself."
+        )
+
+
+def _refuse_submodel(name: ModelName) -> None:
+    if name.submodel is not None:
+        raise InputError(f"{flag('submodel')} goes with a distillation config of PaddleOCR only.")

@@ -1,0 +1,198 @@
+"""The options, each said once: what several commands, and the programs in tools/, have in common."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dysens.cli._output import Output
+from dysens.cli._parsing import CommandParser, count, names, number, numbers, one_of, shape
+from dysens.criteria import CRITERIA
+
+if TYPE_CHECKING:
+    from dysens.pipeline import Measuring
+    from dysens.ratios import Target
+
+FAST = ("auto", "on", "off")
+CRITERION_NAMES = (*CRITERIA, "variance")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of ``dysens``.
+
+    Attributes:
+        name: What is typed after ``dysens``.
+        summary: What it does, in a line.
+        arguments: What its usage line shows after the name.
+        example: Commands that work, a line each.
+        add_options: Tells the parser what it takes.
+        run: Does it; a mistake of the user is a `DysensError`.
+        kept: From the options, in words what is kept if it is interrupted; the same command then goes on from there.
+    """
+
+    name: str
+    summary: str
+    arguments: str
+    example: str
+    add_options: Callable[[CommandParser], None]
+    run: Callable[[Namespace, Output], None]
+    kept: Callable[[Namespace], str] | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """What its parser is made with."""
+        indented = "\n".join(f"  {line}" for line in self.example.splitlines())
+        return {
+            "prog": f"dysens {self.name}",
+            "usage": f"dysens {self.name} {self.arguments}",
+            "description": f"{self.summary[0].upper()}{self.summary[1:]}.",
+            "epilog": f"example:\n{indented}",
+        }
+
+
+def add_common(parser: CommandParser) -> None:
+    """What every command takes."""
+    parser.option("quiet", action="store_true", help="show results, warnings and errors only")
+    parser.option("debug", action="store_true", help="show all that is logged, and stack traces")
+
+
+def add_json(parser: CommandParser) -> None:
+    """For commands with a result to print."""
+    parser.option("json", action="store_true", help="print the result as JSON")
+
+
+def add_sensitivities(parser: CommandParser) -> None:
+    """The file that a sweep wrote."""
+    parser.add_argument(
+        "sensitivities", metavar="SENS", type=Path, help="journal, CSV, JSON or PaddleSlim pickle"
+    )
+
+
+def add_model(parser: CommandParser, optional: bool = False) -> None:
+    """How a model is named, and what it is built with.
+
+    Args:
+        parser: The command's.
+        optional: Whether it may be left out.
+    """
+    nargs: dict[str, Any] = {"nargs": "?"} if optional else {}
+    parser.add_argument(
+        "model", metavar="MODEL", help="module:function, OCR/det config, paddle.vision name", **nargs
+    )
+    parser.option("weights", metavar="FILE", help="load this .pdparams into it")
+    parser.option(
+        "set", action="append", default=[], metavar="KEY=VALUE", help="function argument or config override"
+    )
+    parser.option(
+        "input_shape",
+        action="append",
+        type=shape,
+        metavar="N,N,..",
+        help="of its input, such as 1,3,224,224",
+    )
+    parser.option("submodel", metavar="NAME", help="network of an OCR distillation config")
+
+
+def add_eval_only(parser: CommandParser) -> None:
+    """For steps that look for groups."""
+    parser.option("eval_only", action="store_true", help="leave a config's training forward out")
+
+
+def add_evaluator(parser: CommandParser) -> None:
+    """What scores the model."""
+    parser.option("evaluator", metavar="EVAL", help="module:function; a config has its own")
+
+
+def add_choice_of_filters(parser: CommandParser, default: str | None = "fpgm") -> None:
+    """Which filters go, and which never do.
+
+    Args:
+        parser: The command's.
+        default: The criterion if none is given; None if it is found out from files.
+    """
+    parser.option(
+        "criterion",
+        type=one_of(CRITERION_NAMES),
+        default=default,
+        metavar="NAME",
+        help=f"{', '.join(CRITERION_NAMES)} ({default or 'as swept'})",
+    )
+    parser.list_option(
+        "skip_vars", names, default=[], metavar="A,B..", help="these stay whole (patterns allowed)"
+    )
+    add_eval_only(parser)
+
+
+def add_measuring(parser: CommandParser, journal: Path | None) -> None:
+    """What a sweep and a search have in common, besides the model and the criterion.
+
+    Args:
+        parser: The command's.
+        journal: The default; None if it is in the task's folder.
+    """
+    add_evaluator(parser)
+    parser.option(
+        "sen_file",
+        type=Path,
+        default=journal,
+        metavar="FILE",
+        help=f"journal, new or continued{f' ({journal})' if journal else ''}",
+    )
+    parser.list_option("ratios", numbers, metavar="R,R..", help="shares of filters to try (0.1,0.2,...,0.9)")
+    parser.list_option("only", names, metavar="A,B..", help="measure only these (patterns allowed)")
+    parser.option(
+        "fast", type=one_of(FAST), default="auto", metavar="HOW", help="compiled copy: auto, on, off (auto)"
+    )
+    parser.option("lower_is_better", action="store_true", help="the score is an error")
+    parser.option("force", action="store_true", help="continue a journal of other weights")
+
+
+def add_workers(parser: CommandParser) -> None:
+    """For a sweep alone."""
+    parser.option("workers", type=count, default=1, metavar="N", help="processes that share the sweep (1)")
+    parser.option("visualdl", metavar="DIR", help="log points and curves for VisualDL there")
+
+
+def measuring_of(options: Namespace, sen_file: Path, progress: bool, observer: Any = None) -> Measuring:
+    """How to measure, from the options of `add_measuring`."""
+    from dysens.pipeline import Measuring
+
+    return Measuring(
+        sen_file,
+        options.ratios,
+        options.only,
+        getattr(options, "target_loss", None),
+        getattr(options, "workers", 1),
+        options.fast,
+        options.force,
+        progress,
+        observer,
+    )
+
+
+def add_target(parser: CommandParser) -> None:
+    """How much is to be pruned."""
+    parser.option("loss", type=number, metavar="L", help="relative loss of each group")
+    parser.option("flops", type=number, metavar="F", help="share of the FLOPs to remove")
+    parser.option("params", type=number, metavar="P", help="share of parameters to remove")
+    parser.option("align", type=count, metavar="N", help="leave a multiple of N channels")
+    add_rule(parser)
+
+
+def add_rule(parser: CommandParser) -> None:
+    """By which rule a loss chooses."""
+    parser.option(
+        "paddleslim_rule", action="store_true", help="with a loss: count lucky points, as PaddleSlim"
+    )
+
+
+def target_of(options: Namespace) -> Target:
+    """How much is to be pruned, from the options of `add_target`."""
+    from dysens.ratios import Target
+
+    return Target(
+        options.loss, options.flops, options.params, options.align, monotone=not options.paddleslim_rule
+    )

@@ -1,0 +1,221 @@
+"""``dysens prune``, ``train``, ``eval`` and ``export``: the smaller network. And ``demo``, all of it on digits."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dysens.cli._choose import save_figure
+from dysens.cli._files import holds_sensitivities
+from dysens.cli._models import model_name, subject_of, task_of
+from dysens.cli._options import (
+    Command,
+    add_choice_of_filters,
+    add_evaluator,
+    add_json,
+    add_model,
+    add_target,
+    target_of,
+)
+from dysens.cli._output import Output
+from dysens.cli._parsing import CommandParser
+from dysens.errors import DysensError
+from dysens.ratios import RatioFile, Target, read_ratio_file
+
+if TYPE_CHECKING:
+    from dysens.pipeline import Cut
+    from dysens.results import Sensitivities
+
+
+def _add_prune(parser: CommandParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "chosen_by", metavar="FILE", type=Path, help="ratios (.yml, .json), or sensitivities and one of:"
+    )
+    add_target(parser)
+    parser.option(
+        "output",
+        type=Path,
+        default=Path("pruned"),
+        metavar="NAME",
+        help="writes NAME.pdparams and NAME.plan.json (pruned)",
+    )
+    parser.option("plot", type=Path, metavar="FILE", help="draw widths before and after")
+    add_choice_of_filters(parser, default=None)
+    add_json(parser)
+
+
+def _prune(options: Namespace, out: Output) -> None:
+    source = _chosen_by(options)  # what cannot be read is said before Paddle is loaded
+
+    from dysens.cli._tables import outcome_text
+    from dysens.pipeline import choose, criterion_of, prune, warn_of_other_weights
+
+    if isinstance(source, RatioFile):
+        criterion = criterion_of(options.criterion, source)
+        subject = subject_of(model_name(options), criterion, options)
+        ratios = source.ratios
+    else:
+        criterion = criterion_of(options.criterion, journal=options.chosen_by)
+        subject = subject_of(model_name(options), criterion, options)
+        warn_of_other_weights(subject, options.chosen_by)
+        ratios = choose(source, target_of(options), subject)
+    cut = prune(subject, ratios, options.output)
+    if options.plot is not None:
+        from dysens.report import widths
+
+        save_figure(widths(cut.outcome), options.plot)
+    out.result(outcome_text(cut.outcome, out.width), _data(cut))
+    out.say(cut.remarks)
+
+
+def _chosen_by(options: Namespace) -> RatioFile | Sensitivities:
+    """What the file holds: ratios, or, if there is a target, sensitivities to choose them from."""
+    from dysens.results import Sensitivities
+
+    target = target_of(options)
+    if target == Target() and not holds_sensitivities(options.chosen_by):
+        return read_ratio_file(options.chosen_by)
+    target.check()
+    return Sensitivities.load(options.chosen_by)
+
+
+def _data(cut: Cut) -> dict[str, Any]:
+    outcome = cut.outcome
+    return {
+        "flops_before": outcome.flops_before,
+        "flops_after": outcome.flops_after,
+        "params_before": outcome.params_before,
+        "params_after": outcome.params_after,
+        "difference": cut.difference,
+        "groups": [
+            {"param": name, "path": path, "before": before, "after": after}
+            for name, path, before, after in outcome.widths
+        ],
+        "weights": f"{cut.save}.pdparams",
+        "plan": f"{cut.save}.plan.json",
+    }
+
+
+def _add_train(parser: CommandParser) -> None:
+    add_model(parser)
+    parser.option("resume", metavar="FILE", help="go on from this checkpoint, no ending")
+    add_evaluator(parser)
+    add_json(parser)
+
+
+def _train(options: Namespace, out: Output) -> None:
+    from dysens.pipeline import score, train
+
+    name = model_name(options)
+    task = task_of(name)
+    folder = train(task)
+    scored = score(subject_of(name, task=task), "trained")
+    out.result(str(scored), {**asdict(scored), "folder": str(folder)})
+    out.say(f"checkpoints with their plans are in {folder}")
+
+
+def _add_eval(parser: CommandParser) -> None:
+    add_model(parser)
+    parser.option("exported", type=Path, metavar="DIR", help="score this inference model instead")
+    add_evaluator(parser)
+    add_json(parser)
+
+
+def _eval(options: Namespace, out: Output) -> None:
+    from dysens.pipeline import score
+
+    if options.exported is None:
+        scored = score(subject_of(model_name(options)))
+        out.result(str(scored), asdict(scored))
+        return
+    task = task_of(model_name(options, bare=True))
+    text, data = scored_export(task, options.exported)
+    out.result(text, data)
+
+
+def scored_export(task: Any, source: Path) -> tuple[str, dict[str, Any]]:
+    """The score of an exported model, in words and as data."""
+    found = task.score_exported(source)
+    text = f"exported: {task.indicator} {found:.4f} ({getattr(task.evaluator, 'name', task.indicator)})"
+    return text, {"state": "exported", "indicator": task.indicator, "score": found, "source": str(source)}
+
+
+def _add_export(parser: CommandParser) -> None:
+    add_model(parser)
+    parser.option("output", type=Path, metavar="DIR", help="folder (default: where its framework looks)")
+    add_json(parser)
+
+
+def _export(options: Namespace, out: Output) -> None:
+    task = task_of(model_name(options))
+    exported = task.export(options.output or task.export_folder)
+    data = {
+        "prefix": str(exported.prefix),
+        "bytes": exported.bytes,
+        "difference": exported.difference,
+        "compared_on": exported.compared_on,
+    }
+    out.result(str(exported), data)
+
+
+def _add_demo(parser: CommandParser) -> None:
+    parser.option(
+        "output", type=Path, default=Path("output/demo"), metavar="DIR", help="for the files (output/demo)"
+    )
+    parser.option("quick", action="store_true", help="train and sweep less, to see that it runs")
+
+
+def _demo(options: Namespace, out: Output) -> None:
+    from dysens.demos.digits import main
+
+    with out.printing():
+        code = main(["--output", str(options.output), *(["--quick"] if options.quick else [])])
+    if code:
+        raise DysensError("the demo failed; see above.")
+
+
+PRUNE = Command(
+    "prune",
+    "cut the model, prove the cut, and save weights and plan",
+    "MODEL FILE [options]",
+    "dysens prune net:build ratios.yml --input-shape 1,3,32,32 -o out/pruned\n"
+    "dysens prune configs/ocr/ch_PP-OCRv3_det.yml sens.jsonl --flops 0.5",
+    _add_prune,
+    _prune,
+)
+TRAIN = Command(
+    "train",
+    "train a pruned checkpoint on, with its framework's own loop",
+    "CONFIG [options]",
+    "dysens train configs/ocr/ch_PP-OCRv3_det.yml --weights out/pruned",
+    _add_train,
+    _train,
+)
+EVAL = Command(
+    "eval",
+    "score a model: a checkpoint, a pruned one, or an exported model",
+    "MODEL [options]",
+    "dysens eval configs/ocr/ch_PP-OCRv3_det.yml --weights out/pruned\n"
+    "dysens eval configs/ocr/ch_PP-OCRv3_det.yml --exported out/inference",
+    _add_eval,
+    _eval,
+)
+EXPORT = Command(
+    "export",
+    "export a model, pruned or not, for Paddle's inference",
+    "MODEL [options]",
+    "dysens export configs/ocr/ch_PP-OCRv3_det.yml --weights out/pruned \\\n    -o out/inference",
+    _add_export,
+    _export,
+)
+DEMO = Command(
+    "demo",
+    "train, sweep, prune and fine-tune a small network on digits",
+    "[options]",
+    "dysens demo --output output/demo",
+    _add_demo,
+    _demo,
+)

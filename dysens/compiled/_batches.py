@@ -1,0 +1,182 @@
+"""The data of a sweep: decoded once, kept in memory up to a budget, and run in chunks of equal shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import paddle
+
+from dysens.compiled._calls import Packed, UnservableError, packed, rows_of
+from dysens.errors import InputError
+from dysens.model import leaves
+
+Item = TypeVar("Item")
+
+DEFAULT_CACHE_GIB = 2.0
+# Single images run faster together; with more there is nothing to gain, and a search could stop at fewer places.
+_ROWS_PER_CHUNK = 4
+
+
+class KeptBatches:
+    """Batches that are the same at every pass. Those that fit into the budget are kept, the others are read again.
+
+    Args:
+        read: Gives all batches, in the same order at every call.
+        cache_gib: How many GiB may be kept.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Any]], cache_gib: float = DEFAULT_CACHE_GIB) -> None:
+        if isinstance(cache_gib, bool) or not isinstance(cache_gib, (int, float)) or not cache_gib >= 0:
+            raise InputError(
+                f"cache_gib has to be a number of GiB, 0 to keep nothing; not {cache_gib!r:.80}."
+            )
+        self._read = read
+        self._budget = int(cache_gib * 2**30)
+        self._count: int | None = None
+        self._announced = 0
+        self.kept: list[Any] = []
+        self.bytes_left = self._budget
+
+    @property
+    def complete(self) -> bool:
+        """Whether all batches are in memory."""
+        return self._count is not None and len(self.kept) == self._count
+
+    def __len__(self) -> int:
+        """How many batches there are: known after one pass, and before that if the loader says so; 0 if it does not."""
+        return self._count or self._announced
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        """All batches with their numbers."""
+        if self._count is None:
+            yield from self._first_pass()
+        else:
+            yield from enumerate(self.kept)
+            yield from self.unkept()
+
+    def unkept(self) -> Iterator[tuple[int, Any]]:
+        """The batches that are not in memory, with their numbers, read again."""
+        if self.complete:
+            return
+        source = self._read()
+        if _is_shuffled(source):
+            raise InputError(
+                "the loader shuffles, and its batches do not all fit into cache_gib: at every pass others would be left out. "
+                "Give a loader with shuffle=False, or a larger cache_gib."
+            )
+        number = len(self.kept) - 1
+        for number, batch in islice(enumerate(source), len(self.kept), None):
+            yield number, batch
+        if number + 1 != self._count:
+            raise InputError(
+                f"the loader gave {self._count} batches at first and {number + 1} when it was read again; it has to give the "
+                "same ones at every pass (a generator can be read only once: give a list or a DataLoader)."
+            )
+
+    def _first_pass(self) -> Iterator[tuple[int, Any]]:
+        self.kept, self.bytes_left = [], self._budget
+        keeping = True
+        count = 0
+        source = self._read()
+        self._announced = _length(source)
+        for number, batch in enumerate(source):
+            size = size_of(batch)
+            keeping = keeping and size <= self.bytes_left
+            if keeping:
+                self.kept.append(batch)
+                self.bytes_left -= size
+            count += 1
+            yield number, batch
+        if not count:
+            raise InputError("the evaluator has no batches; is its loader empty?")
+        self._count = count
+
+
+def size_of(batch: Any) -> int:
+    """The bytes of all tensors and arrays in a batch."""
+    return sum(
+        int(np.prod(leaf.shape)) * leaf.element_size() if isinstance(leaf, paddle.Tensor) else leaf.nbytes
+        for leaf in leaves(batch)
+        if isinstance(leaf, (paddle.Tensor, np.ndarray))
+    )
+
+
+def _length(source: Any) -> int:
+    """How many batches a loader says that it has; 0 if it does not say."""
+    try:
+        return len(source)
+    except (TypeError, ValueError):  # a generator; a DataLoader over what has no length
+        return 0
+
+
+def _is_shuffled(source: Any) -> bool:
+    sampler = getattr(getattr(source, "batch_sampler", None), "sampler", None)
+    return isinstance(sampler, paddle.io.RandomSampler)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Batches that run through the model as one.
+
+    Attributes:
+        members: Their numbers.
+        rows: How many samples each of them has.
+        call: The model's arguments for all of them; None for a single batch that the live model runs.
+    """
+
+    members: tuple[int, ...]
+    rows: tuple[int, ...]
+    call: Packed | None
+
+    def split(self, outputs: Any) -> list[Any]:
+        """The outputs of each batch.
+
+        Raises:
+            UnservableError: They cannot be told apart.
+        """
+        if len(self.members) == 1:
+            return [outputs]
+        whole = packed(outputs, lambda leaf: isinstance(leaf, paddle.Tensor))
+        if any(not tensor.shape or tensor.shape[0] != sum(self.rows) for tensor in whole.tensors):
+            raise UnservableError("an output does not have one row for each sample")
+        parts = [paddle.split(tensor, list(self.rows)) for tensor in whole.tensors]
+        return [whole.unpacked([part[index] for part in parts]) for index in range(len(self.members))]
+
+
+def chunked(calls: Sequence[tuple[int, Packed]], stack: bool) -> list[Chunk]:
+    """Calls of equal shape together, in an order that is random but the same every time.
+
+    Whoever looks at some of the chunks only has then seen a fair sample.
+
+    Args:
+        calls: Numbers of batches, and the model's arguments for them.
+        stack: Whether small batches may run together.
+    """
+    open_chunks: dict[str, list[tuple[int, Packed]]] = {}
+    closed: list[list[tuple[int, Packed]]] = []
+    for number, call in shuffled(calls):
+        key = f"{call.tree} {[(str(t.dtype), *t.shape[1:]) for t in call.tensors]}"
+        together = open_chunks.setdefault(key, [])
+        together.append((number, call))
+        if not stack or rows_of(call) is None or sum(rows_of(c) or 0 for _, c in together) >= _ROWS_PER_CHUNK:
+            closed.append(open_chunks.pop(key))
+    return shuffled([_stacked(each) for each in (*closed, *open_chunks.values())])
+
+
+def shuffled(items: Sequence[Item]) -> list[Item]:
+    """The items in an order that is random but the same every time."""
+    return [items[index] for index in np.random.default_rng(0).permutation(len(items))]
+
+
+def _stacked(members: Sequence[tuple[int, Packed]]) -> Chunk:
+    numbers = tuple(number for number, _ in members)
+    calls = [call for _, call in members]
+    if len(calls) == 1:
+        return Chunk(numbers, (rows_of(calls[0]) or 0,), calls[0])
+    columns = zip(*(call.tensors for call in calls))
+    stacked = Packed(calls[0].tree, tuple(paddle.concat(list(column)) for column in columns))
+    return Chunk(numbers, tuple(rows_of(call) or 0 for call in calls), stacked)

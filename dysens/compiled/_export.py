@@ -1,0 +1,176 @@
+"""From a live model to an exported program: masks, and outputs of earlier steps, become inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddle.static import InputSpec
+
+from dysens.compiled._calls import Packed, UnservableError, packed
+from dysens.compiled._masks import Consumer
+from dysens.compiled._steps import SYMBOLIC, StepCounter, forget_failed_trace, needed
+
+
+@dataclass(frozen=True)
+class ExportSpec:
+    """What to export.
+
+    Attributes:
+        call: An example of the calls to serve.
+        freedom: Which axes of the inputs may vary from call to call: "any size" (also height and width of images), "any
+            batch size" (only the first axis), or none with "fixed size".
+        convert: Let Paddle convert the source of the network's forward, so that Python's ``if`` and ``for`` may depend on
+            tensors and on axes that vary. It takes much longer than just running it.
+        rewrite: Write interpolation in a way that the predictor of Paddle 3.3 can run.
+        consumers: The layers that take a mask.
+        given: Steps whose outputs are inputs of the export, with their shape and type.
+        wanted: Steps whose outputs are returned, instead of what the model returns.
+        cuts: Steps for which to find out what `Traced.live` tells.
+    """
+
+    call: Packed
+    freedom: str
+    convert: bool = False
+    rewrite: bool = False
+    consumers: Sequence[Consumer] = ()
+    given: Mapping[int, InputSpec] = field(default_factory=dict)
+    wanted: Sequence[int] = ()
+    cuts: Sequence[int] = ()
+
+    def specs(self) -> dict[str, InputSpec]:
+        """All inputs by name."""
+        inputs = [_spec(t, f"input_{i}", self.freedom) for i, t in enumerate(self.call.tensors)]
+        masks = [InputSpec(list(c.shape), "float32", f"mask_{i}") for i, c in enumerate(self.consumers)]
+        given = [InputSpec(spec.shape, spec.dtype, f"step_{i}") for i, spec in self.given.items()]
+        return {spec.name: spec for spec in (*inputs, *masks, *given)}
+
+
+def _spec(tensor: paddle.Tensor, name: str, freedom: str) -> InputSpec:
+    shape = list(tensor.shape)
+    if freedom != "fixed size" and shape:
+        shape[0] = -1
+    if freedom == "any size" and len(shape) == 4:
+        shape[2:] = [-1, -1]
+    return InputSpec(shape, tensor.dtype, name)
+
+
+class Traced(paddle.nn.Layer):
+    """The model as a function of named tensors. Make it inside `preserved`: it leaves hooks on the layers.
+
+    Args:
+        model: The live layer, with its own forward and unmasked weights.
+        recipe: What to export.
+
+    Attributes:
+        outputs: What is returned, with a place for each of the program's outputs.
+        live: For each of the recipe's cuts, the earlier steps whose outputs everything from that step on is computed from.
+    """
+
+    def __init__(self, model: paddle.nn.Layer, recipe: ExportSpec) -> None:
+        super().__init__()
+        self.model = model
+        self.outputs = Packed(None, ())
+        self.live: dict[int, dict[int, InputSpec]] = {}
+        self._recipe = recipe
+        self._inputs: dict[str, Any] = {}
+        self._program: Any = None
+        self._done: dict[int, Any] = {}
+        self._counter = StepCounter(model, self._after_step)
+        for index, consumer in enumerate(recipe.consumers):
+            consumer.layer.register_forward_pre_hook(self._mask(f"mask_{index}"))
+        self.eval()
+
+    def export(self, prefix: Path) -> None:
+        """Trace the model and write the program and its weights to files that begin with ``prefix``.
+
+        Raises:
+            UnservableError: The model returns something that a program cannot.
+            Exception: Whatever Paddle raises when it cannot trace the network.
+        """
+        specs = self._recipe.specs()
+        program = self._trace(specs)
+        used = {value.name for value in needed(program, self._returned, self._inputs.values())}
+        if len(used) < len(specs):
+            # Paddle exports no program with an input that it does not need, such as labels in eval mode.
+            program = self._trace({name: spec for name, spec in specs.items() if name in used})
+        for cut in self._recipe.cuts:
+            self.live[cut] = self._live(program, cut)
+        paddle.jit.save(self, str(prefix))
+
+    def _trace(self, specs: Mapping[str, InputSpec]) -> Any:
+        own = type(self).forward.__get__(self)
+        function = paddle.jit.to_static(own, input_spec=[dict(specs)], full_graph=True)
+        setattr(self, "forward", function)  # noqa: B010  where `paddle.jit.save` looks for it
+        try:
+            return function.concrete_program.main_program
+        except BaseException:
+            if self._program is not None:
+                forget_failed_trace(self._program)
+            raise
+        finally:
+            self._program = None
+
+    def _live(self, program: Any, cut: int) -> dict[int, InputSpec]:
+        earlier = {step: value for step, value in self._done.items() if step < cut}
+        names = needed(program, self._returned, earlier.values())
+        return {
+            step: InputSpec(list(v.shape), v.dtype)
+            for step, v in earlier.items()
+            if any(v is n for n in names)
+        }
+
+    def forward(self, inputs: dict[str, Any]) -> list[Any]:
+        """Paddle converts the source of this function, and of what it calls, except where told not to."""
+        run, arguments, keywords = self._enter(inputs)
+        returned = run(*arguments, **keywords)
+        return self._leave(returned)
+
+    @paddle.jit.not_to_static
+    def _as_it_is(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.model.forward(*arguments, **keywords)
+
+    @paddle.jit.not_to_static
+    def _enter(self, inputs: dict[str, Any]) -> Any:
+        self._inputs = dict(inputs)
+        self._program = paddle.static.default_main_program()
+        self._done = {}
+        self._counter.restart()
+        tensors = [
+            inputs[f"input_{i}"] if f"input_{i}" in inputs else paddle.zeros(tensor.shape, tensor.dtype)
+            for i, tensor in enumerate(self._recipe.call.tensors)
+        ]
+        run = self.model.forward if self._recipe.convert else self._as_it_is
+        return run, *self._recipe.call.unpacked(tensors)
+
+    @paddle.jit.not_to_static
+    def _leave(self, returned: Any) -> list[Any]:
+        if self._recipe.wanted:
+            returned = [self._done[step] for step in self._recipe.wanted]
+        self.outputs = packed(returned, lambda leaf: isinstance(leaf, SYMBOLIC))
+        if not self.outputs.tensors:
+            raise UnservableError("its forward returns no tensor")
+        self._returned = list(self.outputs.tensors)
+        return self._returned
+
+    def _after_step(self, step: int, layer: paddle.nn.Layer, outputs: Any) -> Any:
+        given = self._inputs.get(f"step_{step}")
+        if given is not None:
+            outputs = given
+        if isinstance(outputs, SYMBOLIC):
+            self._done[step] = outputs
+        return outputs
+
+    def _mask(self, name: str) -> Callable[..., Any]:
+        def mask_input(layer: paddle.nn.Layer, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            mask = self._inputs.get(name)
+            if mask is None:
+                return None
+            if inputs[0].dtype != mask.dtype:
+                mask = mask.astype(inputs[0].dtype)
+            return (inputs[0] * mask, *inputs[1:])
+
+        return mask_input

@@ -1,0 +1,54 @@
+"""What a model costs: FLOPs, parameters, milliseconds; also at ratios that nobody has cut yet."""
+
+from typing import TYPE_CHECKING
+
+from dysens._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from dysens.costs._count import Cost, cost_of, count_params
+    from dysens.costs._latency import (
+        Array,
+        Inputs,
+        Predictor,
+        cpu_config,
+        file_size,
+        median_seconds,
+        model_files,
+    )
+    from dysens.costs._model import Costs, GroupCosts, Losing, Term, Width, lost
+
+__all__ = [
+    "Array",
+    "Cost",
+    "Costs",
+    "GroupCosts",
+    "Inputs",
+    "Losing",
+    "Predictor",
+    "Term",
+    "Width",
+    "cost_of",
+    "count_params",
+    "cpu_config",
+    "file_size",
+    "lost",
+    "median_seconds",
+    "model_files",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "_count": ["Cost", "cost_of", "count_params"],
+        "_latency": [
+            "Array",
+            "Inputs",
+            "Predictor",
+            "cpu_config",
+            "file_size",
+            "median_seconds",
+            "model_files",
+        ],
+        "_model": ["Costs", "GroupCosts", "Losing", "Term", "Width", "lost"],
+    },
+)

@@ -1,0 +1,234 @@
+"""From a trained network to a smaller one, start to end, in about a minute: ``python -m dysens.demos.digits``.
+
+Written to be read as well as run: `run` is the whole story, and each step is one short function.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from dysens.data import Digits, load_digits
+from dysens.pruning import PruneOutcome, load_pruned, save_pruned
+from dysens.report import heat_map, sensitivity_curves
+from dysens.results import Sensitivities
+from dysens.sensitivity import DygraphSensitivity
+
+SEED = 7
+INPUT_SHAPE = [1, 1, 8, 8]
+FLOPS_TO_REMOVE = 0.5
+
+
+def conv_bn(inputs: int, outputs: int, stride: int = 1, groups: int = 1, kernel: int = 3) -> nn.Sequential:
+    """A convolution and its batch norm."""
+    padding = kernel // 2
+    return nn.Sequential(
+        nn.Conv2D(inputs, outputs, kernel, stride, padding, groups=groups, bias_attr=False),
+        nn.BatchNorm2D(outputs),
+    )
+
+
+class Residual(nn.Layer):
+    """Two convolutions around which the input is added: their widths are tied to the input's."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = conv_bn(channels, channels)
+        self.second = conv_bn(channels, channels)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Same shape out as in."""
+        return nn.functional.relu(x + self.second(nn.functional.relu(self.first(x))))
+
+
+class Separable(nn.Layer):
+    """A depthwise convolution (one filter a channel) and a pointwise one that changes the width."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.depthwise = conv_bn(inputs, inputs, stride=2, groups=inputs)
+        self.pointwise = conv_bn(inputs, outputs, kernel=1)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Half the height and width."""
+        return nn.functional.relu(self.pointwise(nn.functional.relu(self.depthwise(x))))
+
+
+class DigitNet(nn.Layer):
+    """A small network for 8x8 digits with what makes pruning hard: residual sums and depthwise convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = conv_bn(1, 32)
+        self.block1 = Residual(32)
+        self.down1 = Separable(32, 64)
+        self.block2 = Residual(64)
+        self.down2 = Separable(64, 96)
+        self.classifier = nn.Sequential(nn.AdaptiveAvgPool2D(1), nn.Flatten(), nn.Linear(96, 10))
+
+    def forward(self, images: paddle.Tensor) -> paddle.Tensor:
+        """Logits of the ten digits."""
+        x = self.block1(nn.functional.relu(self.stem(images)))
+        return self.classifier(self.down2(self.block2(self.down1(x))))
+
+
+def train(model: nn.Layer, data: Digits, epochs: int, learning_rate: float) -> None:
+    """A plain training loop; the cut model takes it just as the whole one does."""
+    batches = len(data) // 60
+    schedule = paddle.optimizer.lr.CosineAnnealingDecay(learning_rate, epochs * batches)
+    optimizer = paddle.optimizer.AdamW(schedule, parameters=model.parameters(), weight_decay=0.1)
+    order = np.random.default_rng(SEED)
+    model.train()
+    for _ in range(epochs):
+        for chosen in np.array_split(order.permutation(len(data)), batches):
+            logits = model(paddle.to_tensor(data.images[chosen]))
+            loss = nn.functional.cross_entropy(logits, paddle.to_tensor(data.labels[chosen]))
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            schedule.step()
+
+
+def accuracy(model: nn.Layer, data: Digits) -> float:
+    """Share of the digits that the model reads right."""
+    model.eval()
+    with paddle.no_grad():
+        guesses = model(paddle.to_tensor(data.images)).numpy().argmax(axis=1)
+    return float((guesses == data.labels).mean())
+
+
+def say(text: str) -> None:
+    """A step of the story, with an empty line before it."""
+    print(f"\n{text}", flush=True)
+
+
+def step_train(train_set: Digits, test_set: Digits, epochs: int) -> nn.Layer:
+    """A network that is worth pruning."""
+    say(f"1. Train a small network on {len(train_set)} digits (epochs: {epochs}).")
+    start = time.perf_counter()
+    model = DigitNet()
+    train(model, train_set, epochs, learning_rate=1e-2)
+    score = accuracy(model, test_set)
+    print(f"   {score:.4f} of {len(test_set)} other digits are read right ({_since(start)}).")
+    return model
+
+
+def step_groups(model: nn.Layer) -> DygraphSensitivity:
+    """Which channels move together."""
+    say("2. Find the groups of channels that have to go together, and prove each by a trial cut.")
+    start = time.perf_counter()
+    ds = DygraphSensitivity(model, INPUT_SHAPE)
+    print(ds.groups)
+    print(
+        f"   {len(ds.groups)} groups, all proven ({_since(start)}). Not prunable: {ds.unprunable or 'none'}"
+    )
+    return ds
+
+
+def step_sweep(
+    ds: DygraphSensitivity, eval_func: Callable[[], float], ratios: list[float] | None, folder: Path
+) -> Sensitivities:
+    """What each group is worth, as a journal and as pictures."""
+    say("3. Sweep: what does each group lose at each ratio? The model is masked, never changed.")
+    start = time.perf_counter()
+    journal = folder / "sensitivities.jsonl"
+    journal.unlink(missing_ok=True)  # of an earlier run, with other weights
+    sens = ds.sensitive(eval_func, ratios=ratios, sen_file=journal)
+    sensitivity_curves(sens).savefig(folder / "curves.png")
+    heat_map(sens).savefig(folder / "heat_map.png")
+    print(f"   {len(sens.points)} points ({_since(start)}).")
+    return sens
+
+
+def step_cut(ds: DygraphSensitivity, sens: Sensitivities) -> PruneOutcome:
+    """The cut that costs least."""
+    say(f"4. Choose the ratios that remove {FLOPS_TO_REMOVE:.0%} of the FLOPs at the least loss, and cut.")
+    ratios = ds.ratios_by_flops(sens, FLOPS_TO_REMOVE)
+    difference = ds.verify(ratios)
+    outcome = ds.prune_vars(ratios)
+    print(outcome)
+    print(f"   Masked and cut model agree: their outputs differ by {difference:.0e} at most.")
+    return outcome
+
+
+def results_table(outcome: PruneOutcome, scores: Mapping[str, float]) -> str:
+    """Accuracy, FLOPs and parameters, stage by stage."""
+    lines = [f"{'':<22}{'accuracy':>10}{'FLOPs':>14}{'parameters':>14}"]
+    for stage, score in scores.items():
+        whole = stage == "trained"
+        flops = outcome.flops_before if whole else outcome.flops_after
+        params = outcome.params_before if whole else outcome.params_after
+        lines.append(f"{stage:<22}{score:>10.4f}{flops:>14,}{params:>14,}")
+    return "\n".join(lines)
+
+
+def run(folder: Path, quick: bool = False) -> dict[str, float]:
+    """The whole story; returns the accuracy at every stage.
+
+    Args:
+        folder: Where the files go.
+        quick: Train less and sweep fewer ratios: for tests, the numbers mean little.
+    """
+    epochs, tuning_epochs = (1, 1) if quick else (10, 4)
+    ratios = [0.25, 0.5, 0.75] if quick else None
+    folder.mkdir(parents=True, exist_ok=True)
+    paddle.seed(SEED)
+    train_set, test_set = load_digits()
+
+    model = step_train(train_set, test_set, epochs)
+    ds = step_groups(model)
+    sens = step_sweep(ds, lambda: accuracy(model, test_set), ratios, folder)
+    scores = {"trained": accuracy(model, test_set)}
+    outcome = step_cut(ds, sens)
+    scores["after the cut"] = accuracy(model, test_set)
+
+    say(f"5. Fine-tune the cut network (epochs: {tuning_epochs}), save it, and read it back.")
+    train(model, train_set, tuning_epochs, learning_rate=1e-3)
+    scores["after fine-tuning"] = accuracy(model, test_set)
+    save_pruned(model, folder / "pruned")
+    reloaded = load_pruned(DigitNet(), folder / "pruned")
+    scores["read back from disk"] = accuracy(reloaded, test_set)
+    print(results_table(outcome, scores))
+    return scores
+
+
+def _since(start: float) -> str:
+    return f"{time.perf_counter() - start:.1f} s"
+
+
+FILES = {
+    "sensitivities.jsonl": "every measured point; Sensitivities.load reads it",
+    "curves.png": "loss against ratio, a panel per group",
+    "heat_map.png": "the same as a table of colours",
+    "pruned.pdparams": "the weights of the pruned network",
+    "pruned.plan.json": "what was cut; load_pruned needs both",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m dysens.demos.digits", description=__doc__)
+    parser.add_argument(
+        "--output", type=Path, default=Path("output/demo"), help="folder for the files (default: %(default)s)"
+    )
+    parser.add_argument("--quick", action="store_true", help="train and sweep less, to see that it runs")
+    options = parser.parse_args(arguments)
+    start = time.perf_counter()
+    scores = run(options.output, options.quick)
+    if scores["read back from disk"] != scores["after fine-tuning"]:
+        print("The network that was read back scores differently: this must not happen, please report it.")
+        return 1
+    say(f"Done in {_since(start)}. The files are in {options.output.resolve()}:")
+    for name, content in FILES.items():
+        print(f"   {name:<22}{content}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+"""Ready evaluators for metrics that people have: Paddle's own, and anything with ``update`` and ``compute``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any, Protocol
+
+import numpy as np
+import paddle
+
+from dysens.errors import InputError
+from dysens.evaluators._evaluator import Evaluator
+
+
+class MetricEvaluator(Evaluator):
+    """Scores by a `paddle.metric.Metric`, as `paddle.Model.evaluate` does.
+
+    Args:
+        loader: Batches such as ``[image, label]``, the same at every pass: a DataLoader without shuffling, or a list.
+        metric: The metric; it is copied, so its own state stays.
+        labels: How many items at the end of a batch are labels; those before are the arguments of the model.
+        index: Which number counts, if the metric gives several (``Accuracy(topk=(1, 5))``).
+        higher_is_better: False if the metric is an error.
+        name: Goes into the journal; made from the metric's own if not given.
+
+    Example:
+        >>> import numpy as np, paddle
+        >>> batches = [(paddle.to_tensor([[0.9, 0.1], [0.2, 0.8]]), paddle.to_tensor([[0], [0]]))]
+        >>> evaluator = MetricEvaluator(batches, paddle.metric.Accuracy())
+        >>> evaluator.score([evaluator.measure(*batch[:1], batch) for batch in evaluator.batches()])
+        0.5
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        metric: paddle.metric.Metric,
+        *,
+        labels: int = 1,
+        index: int = 0,
+        higher_is_better: bool = True,
+        name: str = "",
+    ) -> None:
+        if not isinstance(metric, paddle.metric.Metric):
+            raise InputError(
+                f"metric has to be a paddle.metric.Metric, not {metric!r:.80}; for an object with update and compute there "
+                "is UpdateEvaluator."
+            )
+        self._loader = checked_loader(loader)
+        self._metric = deepcopy(metric)
+        self._metric.reset()
+        self._labels = labels
+        self._index = index
+        self.higher_is_better = higher_is_better
+        names = metric.name()
+        self.name = name or f"{type(metric).__name__} {names[index] if isinstance(names, list) else names}"
+
+    def batches(self) -> Iterable[Any]:
+        """What the loader gives."""
+        return self._loader
+
+    def arguments(self, batch: Any) -> tuple[Any, ...]:
+        """All of a batch but its labels."""
+        return tuple(batch[: len(batch) - self._labels])
+
+    def measure(self, outputs: Any, batch: Any) -> tuple[np.ndarray, ...]:
+        """What the metric makes of a batch before it adds it up."""
+        labels = batch[len(batch) - self._labels :]
+        computed = self._metric.compute(*_listed(outputs), *labels)
+        return tuple(_array(value) for value in _listed(computed))
+
+    def score(self, measurements: Sequence[tuple[np.ndarray, ...]]) -> float:
+        """The accumulated metric."""
+        metric = deepcopy(self._metric)
+        for measured in measurements:
+            metric.update(*measured)
+        return float(_listed(metric.accumulate())[self._index])
+
+
+class UpdateCompute(Protocol):
+    """A metric that is told of one batch after the other."""
+
+    def update(self, outputs: Any, batch: Any) -> object:
+        """Add one batch."""
+
+    def compute(self) -> Any:
+        """The metric of all batches added."""
+
+
+class UpdateEvaluator(Evaluator):
+    """Scores by any object with ``update(outputs, batch)`` and ``compute()``.
+
+    Outputs and batches are kept until a score is asked for; if they are large, give ``keep``.
+
+    Args:
+        loader: Batches, the same at every pass: a DataLoader without shuffling, or a list.
+        new_metric: Makes an empty metric, usually its class.
+        keep: From outputs and batch to smaller ones that `update` can do with as well.
+        arguments: From a batch to the positional arguments of the model; its first item if not given.
+        higher_is_better: False if the metric is an error.
+        name: Goes into the journal; the metric's class name if not given.
+
+    Example:
+        >>> class Mean:
+        ...     def __init__(self): self.values = []
+        ...     def update(self, outputs, batch): self.values.append(float(outputs.mean()))
+        ...     def compute(self): return sum(self.values) / len(self.values)
+        >>> UpdateEvaluator([[paddle.ones([2, 3])]], Mean).name
+        'Mean'
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        new_metric: Callable[[], UpdateCompute],
+        *,
+        keep: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+        arguments: Callable[[Any], tuple[Any, ...]] | None = None,
+        higher_is_better: bool = True,
+        name: str = "",
+    ) -> None:
+        if not callable(new_metric):
+            raise InputError(
+                f"new_metric has to make an empty metric at every call, such as its class does; not {new_metric!r:.80}."
+            )
+        example = new_metric()
+        lacking = [verb for verb in ("update", "compute") if not callable(getattr(example, verb, None))]
+        if lacking:
+            raise InputError(
+                f"a {type(example).__name__} has no {' and no '.join(lacking)}, which a metric needs."
+            )
+        self._loader = checked_loader(loader)
+        self._new_metric = new_metric
+        self._keep = keep
+        self._arguments = arguments
+        self.higher_is_better = higher_is_better
+        self.name = name or type(example).__name__
+
+    def batches(self) -> Iterable[Any]:
+        """What the loader gives."""
+        return self._loader
+
+    def arguments(self, batch: Any) -> tuple[Any, ...]:
+        """What the model is called with."""
+        return self._arguments(batch) if self._arguments is not None else super().arguments(batch)
+
+    def measure(self, outputs: Any, batch: Any) -> tuple[Any, Any]:
+        """Outputs and batch, made smaller if ``keep`` says how."""
+        return self._keep(outputs, batch) if self._keep is not None else (outputs, batch)
+
+    def score(self, measurements: Sequence[tuple[Any, Any]]) -> float:
+        """The metric after an update with each batch."""
+        metric = self._new_metric()
+        for outputs, batch in measurements:
+            metric.update(outputs, batch)
+        return float(metric.compute())
+
+
+def checked_loader(loader: Any) -> Iterable[Any]:
+    """A loader that can be read more than once."""
+    if not isinstance(loader, Iterable):
+        raise InputError(f"loader has to give batches, such as a DataLoader or a list; not {loader!r:.80}.")
+    if isinstance(loader, Iterator):
+        raise InputError("loader is a generator, which can be read only once: give a DataLoader or a list.")
+    return loader
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.asarray(value.numpy() if isinstance(value, paddle.Tensor) else value)

@@ -1,0 +1,79 @@
+"""How the program that runs spells an option, so that an error names what its user can type.
+
+A message says ``flag("target_loss")``. That is ``--target-loss`` while ``dysens`` runs, ``--target_loss`` while one of tools/
+does, and ``target_loss`` for who calls from Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How options are written.
+
+    Attributes:
+        prefix: Before the name of an option.
+        separator: Between the words of its name.
+        setting: Before a ``key=value`` of a config.
+        names: Options that are called otherwise, in full.
+    """
+
+    prefix: str
+    separator: str
+    setting: str
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def flag(self, name: str) -> str:
+        """An option by its name in Python."""
+        return self.names.get(name, self.prefix + name.replace("_", self.separator))
+
+
+PYTHON = Spelling("", "_", "the override ")
+DYSENS = Spelling("--", "-", "--set ")
+
+_running: ContextVar[Spelling] = ContextVar("running", default=PYTHON)
+
+
+def flag(name: str) -> str:
+    """An option as the program that runs spells it.
+
+    Args:
+        name: Its name in Python.
+
+    Example:
+        >>> flag("target_loss")
+        'target_loss'
+        >>> with spelled(DYSENS):
+        ...     flag("target_loss")
+        '--target-loss'
+    """
+    return _running.get().flag(name)
+
+
+def setting(text: str) -> str:
+    """An override of a config as the program that runs takes it.
+
+    Args:
+        text: ``key=value``.
+
+    Example:
+        >>> with spelled(DYSENS):
+        ...     setting("Global.use_gpu=false")
+        '--set Global.use_gpu=false'
+    """
+    return _running.get().setting + text
+
+
+@contextmanager
+def spelled(spelling: Spelling) -> Iterator[None]:
+    """Inside, `flag` and `setting` spell as this program does."""
+    token = _running.set(spelling)
+    try:
+        yield
+    finally:
+        _running.reset(token)

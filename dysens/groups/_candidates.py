@@ -1,0 +1,190 @@
+"""From wiring to candidate groups: connected layers, their units, and why the rest must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import paddle
+
+from dysens.groups._channel_graph import ChannelGraph
+from dysens.groups._group import ChannelGroup
+from dysens.groups._layers import Port, Slice
+
+FREE = "any channels"
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the wiring suggests; every group still has to prove itself.
+
+    Attributes:
+        groups: Candidate groups with free choice of units, in parameter order.
+        reasons: Why a 4-D weight is in none, by its path.
+        doubts: Why a group may not work, by the path of its first weight.
+    """
+
+    groups: list[ChannelGroup]
+    reasons: dict[str, str]
+    doubts: dict[str, str]
+
+
+def candidates(wiring: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Candidates:
+    """Gather connected layers and split their channels into units."""
+    label = wiring.components()
+    fixed = _by_component(wiring.fixed, label)
+    doubted = _by_component(wiring.doubts, label)
+    filters = {port: pieces for port in wiring.ports if (pieces := _filters(port, tensors))}
+    # A scale of shape [1, C, 1, 1] behind a concat must not tie its sources together: it makes no channels.
+    makers = [port for port in wiring.ports if port.side == "out" or port in filters]
+    order = {path: position for position, path in enumerate(tensors)}
+    groups: list[ChannelGroup] = []
+    named: set[str] = set()
+    reasons: dict[str, str] = {}
+    doubts: dict[str, str] = {}
+    for cluster in _clusters(makers, {port: label[wiring.nodes(port)] for port in makers}):
+        scored = [(port, piece) for port in cluster for piece in filters.get(port, ())]
+        # A layer's weight names the group rather than a bare parameter along its channels.
+        scored.sort(key=lambda pair: (pair[0].side == "own", order[pair[1].tensor]))
+        if not scored:
+            continue
+        own = np.unique(np.concatenate([label[wiring.nodes(port)] for port, _ in scored]))
+        free = np.array([component for component in own if int(component) not in fixed], dtype=int)
+        group = _group(wiring, label, free, scored, tensors, named) if len(free) else None
+        reason = _why_not(group, named) if group is not None else None
+        if group is not None and reason is None:
+            groups.append(group)
+            named.add(group.name)
+            doubt = next((doubted[int(node)] for node in free if int(node) in doubted), None)
+            doubts.update({group.path: doubt} if doubt is not None else {})
+        for port, piece in scored:
+            if group is None or port not in group.units:
+                why = next(fixed[int(node)] for node in label[wiring.nodes(port)])
+                reasons[piece.tensor] = wiring.reasons.get(port.layer, why)
+            elif reason is not None:
+                reasons[piece.tensor] = wiring.reasons.get(port.layer, reason)
+    groups.sort(key=lambda group: order[group.path])
+    not_makers = _not_makers(wiring, label, {**doubted, **fixed}, tensors)
+    return Candidates(groups, {**not_makers, **reasons}, doubts)
+
+
+def _by_component(of_nodes: Mapping[int, str], label: np.ndarray) -> dict[int, str]:
+    """What is said of nodes, for the channels that they are; the first node counts."""
+    return {int(label[node]): said for node, said in sorted(of_nodes.items(), reverse=True)}
+
+
+def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable[list[Port]]:
+    """Ports that share a channel, directly or through others."""
+    parent = {port: port for port in makers}
+
+    def root(port: Port) -> Port:
+        while parent[port] is not port:
+            parent[port] = parent[parent[port]]
+            port = parent[port]
+        return port
+
+    first: dict[int, Port] = {}
+    for port in makers:
+        for component in np.unique(labels[port]):
+            parent[root(port)] = root(first.setdefault(int(component), port))
+    clusters: dict[Port, list[Port]] = {}
+    for port in makers:
+        clusters.setdefault(root(port), []).append(port)
+    return clusters.values()
+
+
+def _filters(port: Port, tensors: Mapping[str, paddle.Tensor]) -> tuple[Slice, ...]:
+    """The 4-D weights that make the channels of a port; a scale of shape [1, C, 1, 1] makes none."""
+    if port.side not in ("out", "own"):
+        return ()
+    own = port.side == "own"
+    return tuple(
+        piece
+        for piece in port.slices
+        for shape in [tensors[piece.tensor].shape]
+        if len(shape) == 4 and (not own or sum(side > 1 for side in shape) > 1)
+    )
+
+
+def _group(
+    wiring: ChannelGraph,
+    label: np.ndarray,
+    free: np.ndarray,
+    scored: list[tuple[Port, Slice]],
+    tensors: Mapping[str, paddle.Tensor],
+    named: Collection[str],
+) -> ChannelGroup:
+    unit_of = np.full(len(label), -1)
+    unit_of[free] = np.arange(len(free))
+    units = {port: unit_of[label[wiring.nodes(port)]] for port in wiring.ports}
+    units = {port: unit for port, unit in units.items() if (unit >= 0).any()}
+    scored = [pair for pair in scored if pair[0] in units]
+    # A tied weight may make channels along both its axes; only one of the two groups can have its name.
+    scored.sort(key=lambda pair: tensors[pair[1].tensor].name in named)
+    return ChannelGroup(
+        name=tensors[scored[0][1].tensor].name,
+        path=scored[0][1].tensor,
+        channels=scored[0][0].size,
+        members=members_of(units, tensors),
+        units=units,
+        blocks=(np.arange(len(free)),),
+        rule=FREE,
+        scored=tuple(scored),
+    )
+
+
+def members_of(ports: Iterable[Port], tensors: Mapping[str, paddle.Tensor]) -> tuple[tuple[str, int], ...]:
+    """Every (parameter name, axis) that the ports stand for, in model order."""
+    order = {id(tensor): position for position, tensor in enumerate(tensors.values())}
+    pairs = {
+        (tensors[piece.tensor].name, piece.axis): order[id(tensors[piece.tensor])]
+        for p in ports
+        for piece in p.slices
+    }
+    return tuple(sorted(pairs, key=lambda pair: (pairs[pair], pair[1])))
+
+
+def _why_not(group: ChannelGroup, named: Collection[str]) -> str | None:
+    if group.name in named:
+        return f"layer '{group.scored[0][0].layer}' and others share a weight but use it differently"
+    if not any(port.side == "in" for port in group.units):
+        return f"nothing that dysens can see depends on the channels of layer '{group.scored[0][0].layer}'"
+    if group.size == 1:
+        return f"layer '{group.scored[0][0].layer}' has only one channel that could be removed"
+    return None
+
+
+def _not_makers(
+    wiring: ChannelGraph, label: np.ndarray, fixed: Mapping[int, str], tensors: Mapping[str, paddle.Tensor]
+) -> dict[str, str]:
+    """Reasons for 4-D weights that make no channels here; those that do are judged with their group."""
+    reasons = {}
+    for path, tensor in tensors.items():
+        layer = path.rpartition(".")[0]
+        role = wiring.roles.get(layer)
+        if tensor.ndim != 4 or not tensor.persistable:
+            continue
+        if role is None:
+            reasons[path] = (
+                f"parameter '{path}' belongs to no layer that dysens knows, and follows no channel"
+            )
+        elif layer not in wiring.called:
+            reasons[path] = f"layer '{layer}' does not run in this forward"
+        elif role.kind == "passing" and role.inputs is not None:
+            components = {int(component) for component in label[wiring.nodes(role.inputs)]}
+            why = next((fixed[component] for component in components if component in fixed), None)
+            reasons[path] = (
+                why or f"the channels that pass layer '{layer}' come from no filter that can be cut"
+            )
+    return reasons
+
+
+def regrouped(
+    group: ChannelGroup, unit_of: np.ndarray, blocks: tuple[np.ndarray, ...], rule: str
+) -> ChannelGroup:
+    """The same layers with other units: old unit u becomes part of unit ``unit_of[u]`` (or stays, if that is -1)."""
+    lookup = np.append(unit_of, -1)  # so that a channel that stays (-1) stays
+    units = {port: lookup[unit] for port, unit in group.units.items()}
+    units = {port: unit for port, unit in units.items() if (unit >= 0).any()}
+    return replace(group, units=units, blocks=blocks, rule=rule)

@@ -1,0 +1,192 @@
+"""The channel graph of a model: its channels as nodes, joined where one is the other, and what must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from dysens.groups._instrument import use_plain_values
+from dysens.groups._layers import Port, Role, Slice, roles_of
+from dysens.groups._probe import Movement, Probe
+from dysens.groups._trace import Bits, Reach, Tracer, meets
+from dysens.model import View, tensors_by_path
+
+
+@dataclass
+class ChannelGraph:
+    """All channels of a model as nodes, joined where one is the other; and what must stay.
+
+    Attributes:
+        roles: The layers with weights, by path.
+        called: The paths of those that run.
+        ports: Every port, in order; node ``first[port] + i`` is channel i of a port.
+        joins: Pairs of nodes that are one and the same channel.
+        fixed: Why a node cannot be removed.
+        doubts: What may keep a node from being removed; a trial has to tell.
+        reasons: Why a whole source cannot be cut, by layer path.
+        probes: One per view, for trying a cut.
+    """
+
+    roles: Mapping[str, Role]
+    called: set[str] = field(default_factory=set)
+    ports: list[Port] = field(default_factory=list)
+    first: dict[Port, int] = field(default_factory=dict)
+    joins: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    fixed: dict[int, str] = field(default_factory=dict)
+    doubts: dict[int, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    probes: list[Probe] = field(default_factory=list)
+
+    def add(self, port: Port) -> None:
+        """Number the channels of a port."""
+        if port not in self.first:
+            self.first[port] = sum(p.size for p in self.ports[-1:]) + (
+                self.first[self.ports[-1]] if self.ports else 0
+            )
+            self.ports.append(port)
+
+    def nodes(self, port: Port, channels: np.ndarray | None = None) -> np.ndarray:
+        """The nodes of some (or all) channels of a port."""
+        return self.first[port] + (np.arange(port.size) if channels is None else channels)
+
+    def join(self, one: np.ndarray, other: np.ndarray) -> None:
+        """Say that nodes are pairwise the same channel."""
+        self.joins.append((one, other))
+
+    def fix(self, nodes: Iterable[int], reason: str) -> None:
+        """Say that nodes must stay."""
+        for node in nodes:
+            self.fixed.setdefault(int(node), reason)
+
+    def doubt(self, nodes: Iterable[int], reason: str) -> None:
+        """Say that something which cannot be cut arrives at nodes: added channel by channel, it keeps them; spread over all
+        of them, as the map of a spatial attention is, it does not.
+        """
+        for node in nodes:
+            self.doubts.setdefault(int(node), reason)
+
+    def components(self) -> np.ndarray:
+        """For every node, the smallest node that is the same channel."""
+        label = np.arange(self.first[self.ports[-1]] + self.ports[-1].size if self.ports else 0)
+        if not self.joins:
+            return label
+        one = np.concatenate([a for a, _ in self.joins])
+        other = np.concatenate([b for _, b in self.joins])
+        while True:
+            least = np.minimum(label[one], label[other])
+            before = label.copy()
+            for nodes in (one, other, before[one], before[other]):
+                np.minimum.at(label, nodes, least)
+            label = label[label]
+            if np.array_equal(label, before):
+                return label
+
+
+def channel_graph(model: nn.Layer, views: Iterable[View]) -> ChannelGraph:
+    """Probe every view of the model and put together what they show. Runs inside `dysens.model.preserved`."""
+    roles = roles_of(model)
+    tensors = tensors_by_path(model)
+    probes = [Probe(model, view, roles) for view in views]
+    wiring = ChannelGraph(roles)
+    wiring.called.update(*(probe.calls for probe in probes))
+    # A layer that never runs may still lend its weights to a function: those are then nobody's.
+    running = [role for path, role in roles.items() if path in wiring.called]
+    own = own_parameters(tensors, running)
+    use_plain_values(own.values())
+    for probe in probes:
+        _follow_view(probe, wiring, own)
+        another = probe.real_way()
+        if another is not None:
+            _follow_view(another, wiring, own)
+    _join_tied(wiring, tensors)
+    return wiring
+
+
+def _follow_view(probe: Probe, wiring: ChannelGraph, own: Mapping[str, paddle.Tensor]) -> None:
+    probe.start()
+    wiring.probes.append(probe)
+    wiring.called.update(probe.calls)
+    movable = Tracer(probe, wiring).trace()
+    follow_own_parameters(probe, wiring, own, movable)
+
+
+def _join_tied(wiring: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> None:
+    """Where two ports share a tensor along one axis, cutting one cuts the other: their channels are the same."""
+    users: dict[tuple[int, int], list[tuple[Port, Slice]]] = {}
+    for port in wiring.ports:
+        for piece in port.slices:
+            users.setdefault((id(tensors[piece.tensor]), piece.axis), []).append((port, piece))
+    for uses in users.values():
+        for (port, piece), (other, match) in zip(uses, uses[1:]):
+            if (piece.blocks, port.size) == (match.blocks, other.size):
+                wiring.join(wiring.nodes(port), wiring.nodes(other))
+            else:
+                reason = f"layers '{port.layer}' and '{other.layer}' share a weight but use it differently"
+                wiring.fix(wiring.nodes(port), reason)
+                wiring.fix(wiring.nodes(other), reason)
+
+
+def own_parameters(tensors: Mapping[str, paddle.Tensor], roles: Iterable[Role]) -> dict[str, paddle.Tensor]:
+    """Trainable parameters that none of these layers owns, once each."""
+    known = {id(t) for role in roles for t in role.layer.parameters()}
+    found: dict[int, str] = {}
+    for path, tensor in tensors.items():
+        if id(tensor) not in known and not tensor.stop_gradient and tensor.is_floating_point():
+            found.setdefault(id(tensor), path)
+    return {path: tensors[path] for path in found.values()}
+
+
+def follow_own_parameters(
+    probe: Probe, wiring: ChannelGraph, own: Mapping[str, paddle.Tensor], movable: Sequence[Reach]
+) -> None:
+    """Join what the parameters do to channels.
+
+    Args:
+        probe: A started probe.
+        wiring: Gets the joins.
+        own: The parameters by path.
+        movable: Where channels arrive that may be cut.
+    """
+    wide = {name: tensor for name, tensor in own.items() if tensor.size > 1}
+    if not wide or not _concerns(_moved_by(probe, wide.values()), wide.values(), movable):
+        return
+    for name, tensor in wide.items():
+        movement = _moved_by(probe, [tensor])
+        # What reaches the output stays as it is, and so does the parameter.
+        if _concerns(movement, [tensor], movable) and not movement.outputs:
+            for axis in [a for a, side in enumerate(tensor.shape) if side > 1]:
+                _follow_axis(probe, wiring, name, tensor, axis, movement.positions)
+
+
+def _moved_by(probe: Probe, tensors: Iterable[paddle.Tensor]) -> Movement:
+    others = [(t, probe.other_values(t, 0, np.ones(t.shape[0], bool))) for t in tensors]
+    return probe.perturb({}, own=others)
+
+
+def _concerns(movement: Movement, tensors: Iterable[paddle.Tensor], movable: Sequence[Reach]) -> bool:
+    """Whether parameters act on channels that may be cut, or make channels themselves (a 4-D weight)."""
+    makes_channels = any(tensor.ndim == 4 for tensor in tensors) and bool(movement.positions)
+    return makes_channels or any(meets(reach, movement.positions) for reach in movable)
+
+
+def _follow_axis(
+    probe: Probe, wiring: ChannelGraph, name: str, tensor: paddle.Tensor, axis: int, moved: Reach
+) -> None:
+    size = int(tensor.shape[axis])
+
+    def move(chosen: np.ndarray) -> Movement:
+        return probe.perturb({}, own=[(tensor, probe.other_values(tensor, axis, chosen))])
+
+    port = Port(name, "own", size, (Slice(name, axis),))
+    reach = {path: positions for path, positions in moved.items() if wiring.roles[path].inputs is not None}
+    for origin in Bits(size, move).origins(reach) or ():
+        for path, index in origin.items():
+            entry = wiring.roles[path].inputs
+            at = np.flatnonzero(index >= 0)
+            if len(at) and entry is not None:
+                wiring.add(port)
+                wiring.join(wiring.nodes(port, index[at]), wiring.nodes(entry, at))

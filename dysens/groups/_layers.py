@@ -1,0 +1,204 @@
+"""Layers that own weights: what they do with channels, and where those channels live in their tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+from paddle.nn.layer.conv import _ConvNd
+from paddle.nn.layer.rnn import RNNBase, RNNCellBase
+from paddle.vision.ops import DeformConv2D
+
+from dysens.model import tensor_path, tensors_by_path
+
+_TRANSPOSED = (nn.Conv1DTranspose, nn.Conv2DTranspose, nn.Conv3DTranspose)
+_NORMS = (
+    nn.BatchNorm,
+    nn.BatchNorm1D,
+    nn.BatchNorm2D,
+    nn.BatchNorm3D,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1D,
+    nn.InstanceNorm2D,
+    nn.InstanceNorm3D,
+)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Where the channels of a port lie in one tensor.
+
+    With ``blocks`` > 1 the axis is the second one of a grouped convolution's weight: channel ``b * size + i`` is entry ``i``
+    along the axis within the b-th block of the first axis.
+    """
+
+    tensor: str
+    axis: int
+    blocks: int = 1
+
+
+@dataclass(frozen=True)
+class Port:
+    """One side of a layer: ``size`` channels, and every tensor that has to be cut along with them."""
+
+    layer: str
+    side: str  # "in", "out", "through" or, for a parameter that no known layer owns, "own"
+    size: int
+    slices: tuple[Slice, ...]
+
+    @property
+    def name(self) -> str:
+        """The port in words, for messages."""
+        return f"{self.layer} ({self.side})"
+
+
+@dataclass(frozen=True, eq=False)
+class Intake:
+    """What a layer reads on average, and the tensor that can make up for a part of it.
+
+    Attributes:
+        mean: Of every channel that it reads.
+        offset: The path of its bias, or of the running mean of the batch norm behind it.
+        sign: Whether that tensor is added (1) or taken off (-1).
+    """
+
+    mean: np.ndarray
+    offset: str
+    sign: float
+
+
+@dataclass(frozen=True, eq=False)
+class Role:
+    """A layer that owns weights, and its ports. For a passing layer both ports are one and the same."""
+
+    path: str
+    layer: nn.Layer
+    kind: str  # "mixer" or "passing"
+    inputs: Port | None
+    outputs: Port | None
+    input_axis: int
+    output_axis: int
+    conv_groups: int = 1
+    fixed_outputs: bool = False  # the outputs cannot be cut (recurrent layers)
+    intake: Intake | None = None  # where data were looked at
+
+    @property
+    def is_norm(self) -> bool:
+        """Whether the layer only rescales what it gets, so that a probe may pass it by."""
+        return self.kind == "passing" and not isinstance(self.layer, _ConvNd)
+
+    @property
+    def averages(self) -> bool:
+        """Whether the mean of what comes out follows from the means of what goes in, by the sums over the kernel."""
+        plain = isinstance(self.layer, _ConvNd) and not isinstance(self.layer, _TRANSPOSED)
+        return self.kind == "mixer" and self.conv_groups == 1 and (plain or isinstance(self.layer, nn.Linear))
+
+
+def roles_of(model: nn.Layer) -> dict[str, Role]:
+    """The role of every layer that has one, by path; what lies inside such a layer (an LSTM's cells) is part of it."""
+    roles: dict[str, Role] = {}
+    inside: set[int] = set()
+    for path, layer in model.named_sublayers(include_self=True):
+        if id(layer) in inside:
+            continue
+        role = role_of(path, layer)
+        if role is not None:
+            roles[path] = role
+            inside.update(id(child) for child in layer.sublayers())
+    return roles
+
+
+def role_of(path: str, layer: nn.Layer) -> Role | None:
+    """The role of one layer, or None if dysens lets it simply run."""
+    if isinstance(layer, (_ConvNd, DeformConv2D)):
+        return _convolution(path, layer)
+    if isinstance(layer, nn.Linear):
+        rows, columns = layer.weight.shape
+        return Role(
+            path,
+            layer,
+            "mixer",
+            inputs=_port(path, "in", rows, layer, weight=0),
+            outputs=_port(path, "out", columns, layer, weight=1, bias=0),
+            input_axis=-1,
+            output_axis=-1,
+        )
+    if isinstance(layer, nn.Embedding):
+        output_port = _port(path, "out", layer.weight.shape[1], layer, weight=1)
+        return Role(path, layer, "mixer", None, output_port, input_axis=-1, output_axis=-1)
+    if isinstance(layer, (RNNBase, RNNCellBase)):
+        return _recurrent(path, layer)
+    if isinstance(layer, _NORMS) or (isinstance(layer, nn.PReLU) and layer._num_parameters > 1):
+        return _per_channel(path, layer)
+    return None
+
+
+def _port(path: str, side: str, size: int, layer: nn.Layer, **axes: int) -> Port:
+    present = {name: axis for name, axis in axes.items() if getattr(layer, name) is not None}
+    return Port(
+        path, side, int(size), tuple(Slice(tensor_path(path, n), axis) for n, axis in present.items())
+    )
+
+
+def _convolution(path: str, layer: Any) -> Role:
+    groups = layer._groups
+    first, second = layer.weight.shape[:2]
+    transposed = isinstance(layer, _TRANSPOSED)
+    axis = -1 if getattr(layer, "_data_format", "NCHW").endswith("C") else 1
+    if groups > 1 and groups == first and second == 1 and groups == layer._in_channels:
+        through = _port(path, "through", first, layer, weight=0, bias=0)
+        return Role(path, layer, "passing", through, through, axis, axis)
+    # The first axis of the weight belongs to one side, the second (of one group only) to the other.
+    outer = Slice(tensor_path(path, "weight"), 0)
+    inner = Slice(tensor_path(path, "weight"), 1, blocks=groups)
+    bias = (Slice(tensor_path(path, "bias"), 0),) if layer.bias is not None else ()
+    if transposed:
+        entry = Port(path, "in", first, (outer,))
+        output_port = Port(path, "out", second * groups, (inner, *bias))
+    else:
+        entry = Port(path, "in", second * groups, (inner,))
+        output_port = Port(path, "out", first, (outer, *bias))
+    return Role(path, layer, "mixer", entry, output_port, axis, axis, conv_groups=groups)
+
+
+def _recurrent(path: str, layer: Any) -> Role:
+    names = [n for n in layer._parameters if n.startswith("weight_ih") and ("_l" not in n or "_l0" in n)]
+    entry = Port(path, "in", layer.input_size, tuple(Slice(tensor_path(path, n), 1) for n in names))
+    return Role(path, layer, "mixer", entry, None, input_axis=-1, output_axis=-1, fixed_outputs=True)
+
+
+def _per_channel(path: str, layer: nn.Layer) -> Role | None:
+    tensors = {**layer._parameters, **layer._buffers}
+    vectors = {name: t for name, t in tensors.items() if isinstance(t, paddle.Tensor) and t.ndim == 1}
+    if not vectors:
+        return None
+    size = next(iter(vectors.values())).shape[0]
+    axis = -1 if _layout(layer).endswith("C") and _layout(layer) != "NC" else 1
+    port = Port(path, "through", int(size), tuple(Slice(tensor_path(path, name), 0) for name in vectors))
+    return Role(path, layer, "passing", port, port, axis, axis)
+
+
+def _layout(layer: Any) -> str:
+    return str(getattr(layer, "_data_format", getattr(layer, "_data_layout", "NCHW")))
+
+
+def filters_by_path(model: nn.Layer) -> dict[str, paddle.Tensor]:
+    """Every 4-D parameter, once, under its first path."""
+    found: dict[int, str] = {}
+    parameters = {path: t for path, t in tensors_by_path(model).items() if t.ndim == 4 and t.persistable}
+    for path, tensor in parameters.items():
+        found.setdefault(id(tensor), path)
+    return {path: parameters[path] for path in found.values()}
+
+
+def filters_of(tensor: paddle.Tensor, piece: Slice) -> np.ndarray:
+    """The channels of a port along axis 0 of a weight, whatever axis they lie on."""
+    weight = tensor.astype("float32").numpy()
+    if piece.blocks == 1:
+        return np.moveaxis(weight, piece.axis, 0)
+    # The channels of a grouped transposed convolution are spread over blocks of its first axis.
+    blocks = weight.reshape(piece.blocks, weight.shape[0] // piece.blocks, *weight.shape[1:])
+    return np.moveaxis(blocks, 2, 1).reshape(-1, blocks.shape[1], *weight.shape[2:])

@@ -1,0 +1,279 @@
+"""Which of many indices (the channels of a source, the entries of a parameter) arrive at every position.
+
+Two probes per bit of the index tell: one moves all indices that have the bit, one all that have not. Where only one of the
+two moves a position, every index that arrives there agrees on the bit. Where all bits are clear, it is a single index. Where
+some are not (pixel shuffle lays four channels into one, a gate multiplies two), the clear bits still say which indices can
+never meet, and one index of each such class can be moved at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dysens.groups._layers import Role
+from dysens.groups._probe import Movement, Probe
+
+if TYPE_CHECKING:
+    from dysens.groups._channel_graph import ChannelGraph
+
+Reach = dict[str, np.ndarray]  # layer path: which of its entry channels are reached
+Origin = dict[str, np.ndarray]  # layer path: the index that arrives at each entry channel; negative for none
+Move = Callable[[np.ndarray], Movement]  # moves the chosen ones (a boolean mask) of all indices
+
+
+class Bits:
+    """What the probes bit by bit have shown.
+
+    Attributes:
+        size: How many indices there are.
+        flow: Whether the forward took another way at some probe.
+    """
+
+    def __init__(self, size: int, move: Move) -> None:
+        self.size = size
+        self.flow = False
+        self._move = move
+        number = max(1, (size - 1).bit_length())
+        self._all = (1 << number) - 1
+        self._ones: Origin = {}  # layer path: for each position, the bits whose bearers move it
+        self._zeros: Origin = {}  # the same for those that lack the bit
+        for bit in range(number):
+            with_bit = (np.arange(size) >> bit & 1).astype(bool)
+            for chosen, seen in ((with_bit, self._ones), (~with_bit, self._zeros)):
+                if chosen.any():
+                    movement = move(chosen)
+                    self.flow = self.flow or movement.flow
+                    for path, moved in movement.positions.items():
+                        seen[path] = seen.get(path, 0) | (moved.astype(int) << bit)
+        for path in {*self._ones, *self._zeros}:
+            nothing = np.zeros(len(self._ones.get(path, self._zeros.get(path, ()))), int)
+            self._ones.setdefault(path, nothing)
+            self._zeros.setdefault(path, nothing)
+
+    def origins(self, reach: Reach) -> list[Origin] | None:
+        """Origins that together name every index that arrives at these positions; None if everything is mixed."""
+        return [self.single(reach)] if self.unclear(reach) is None else self.several(reach)
+
+    def single(self, reach: Reach) -> Origin:
+        """The one index that arrives at each of these positions; to be asked where none is unclear."""
+        return {path: np.where(reached, self._ones[path], -1) for path, reached in reach.items()}
+
+    def unclear(self, reach: Reach, size: int | None = None) -> str | None:
+        """The first layer that has one of these positions at which no single index (below ``size``) arrives."""
+        for path, reached in reach.items():
+            if path not in self._ones:
+                return path
+            ones, zeros = self._ones[path][reached], self._zeros[path][reached]
+            if (ones ^ zeros != self._all).any() or (ones >= (size or self.size)).any():
+                return path
+        return None
+
+    def several(self, reach: Reach) -> list[Origin] | None:
+        """The same where several indices may arrive at one position."""
+        shared = 0
+        for path, reached in reach.items():
+            if path not in self._ones:
+                return None
+            ones, zeros = self._ones[path][reached], self._zeros[path][reached]
+            if (ones | zeros != self._all).any():
+                return None  # something hides what moves: no telling
+            shared |= int(np.bitwise_or.reduce(ones & zeros, initial=0))
+        clear = self._all & ~shared
+        origins: list[Origin] = []
+        for chosen in self._turns(clear):
+            moved = self._move(np.isin(np.arange(self.size), chosen)).positions
+            origins.append(self._arrived(chosen, clear, moved, reach))
+            if not clear and any((o >= 0)[reach[path]].all() for path, o in origins[0].items()):
+                return None  # a single index moves all there is
+        return origins if self._is_told_apart(origins, reach) else None
+
+    def _turns(self, clear: int) -> Iterator[np.ndarray]:
+        """Indices that never meet, until all have had their turn: one from each class with the same clear bits."""
+        waiting: dict[int, list[int]] = {}
+        for index in range(self.size):
+            waiting.setdefault(index & clear, []).append(index)
+        for turn in range(max(map(len, waiting.values()))):
+            yield np.array([members[turn] for members in waiting.values() if turn < len(members)])
+
+    def _arrived(
+        self, chosen: np.ndarray, clear: int, moved: Mapping[str, np.ndarray], reach: Reach
+    ) -> Origin:
+        by_class = np.full(self._all + 1, -1)
+        by_class[chosen & clear] = chosen
+        return {
+            path: np.where(moved[path] & reached, by_class[self._ones[path] & clear], -1)
+            for path, reached in reach.items()
+            if path in moved
+        }
+
+    def _is_told_apart(self, origins: list[Origin], reach: Reach) -> bool:
+        """Whether every position got an index, and none got all of them."""
+        for path, reached in reach.items():
+            arrived = sum((origin[path] >= 0).astype(int) for origin in origins if path in origin)
+            counts = np.broadcast_to(arrived, reached.shape)[reached]
+            if (counts == 0).any() or (counts == self.size).any():
+                return False
+        return True
+
+
+class Tracer:
+    """Follows the channels of one view."""
+
+    def __init__(self, probe: Probe, wiring: ChannelGraph) -> None:
+        self._probe = probe
+        self._wiring = wiring
+        self._roles = {path: role for path, role in wiring.roles.items() if probe.calls[path]}
+        self._reach: dict[str, Reach] = {}
+
+    def trace(self) -> list[Reach]:
+        """Join and fix what this view shows; returns where the channels arrive that may be cut."""
+        wiring = self._wiring
+        for role in self._roles.values():
+            for port in (role.inputs, role.outputs):
+                if port is not None:
+                    wiring.add(port)
+        self._doubt_what_cannot_move()
+        filters = [role for role in self._roles.values() if _has_filters(role)]
+        self._follow(filters)
+        self._follow(self._partners([role for role in filters if role.path not in wiring.reasons]))
+        for path in self._reach:
+            if path in wiring.reasons:
+                self._fix_reached(path)
+        return [reach for path, reach in self._reach.items() if path not in wiring.reasons]
+
+    def _follow(self, sources: list[Role]) -> None:
+        """Find where the channels of these mixers arrive, and join them with what they arrive at."""
+        for role in sources:
+            self._find_reach(role)
+        for path, origins in self._origins([role.path for role in sources]).items():
+            for origin in origins:
+                self._join(self._roles[path], origin)
+
+    def _doubt_what_cannot_move(self) -> None:
+        for movement, reason in (
+            (self._probe.perturb_inputs(), "it is joined with the network's own input at layer '{}'"),
+            (self._probe.perturb_fixed(), "it is joined with the output of a recurrent layer at layer '{}'"),
+        ):
+            for path, moved in movement.positions.items():
+                entry = self._roles[path].inputs
+                if entry is not None:
+                    self._wiring.doubt(self._wiring.nodes(entry, np.flatnonzero(moved)), reason.format(path))
+
+    def _find_reach(self, role: Role) -> None:
+        assert role.outputs is not None
+        movement = self._probe.perturb({role.path: np.ones(role.outputs.size, bool)})
+        self._reach[role.path] = {
+            p: m for p, m in movement.positions.items() if self._roles[p].inputs is not None
+        }
+        reason = self._why_stuck(role.path, movement)
+        if reason is not None:
+            self._wiring.reasons.setdefault(role.path, reason)
+
+    def _why_stuck(self, path: str, movement: Movement) -> str | None:
+        if movement.outputs:
+            where = "output in training" if self._probe.view.training else "output"
+            return f"the channels of layer '{path}' reach the model's {where}"
+        if movement.arguments:
+            return f"it feeds a further argument of layer '{min(movement.arguments)}', which is not along channels"
+        if movement.flow:
+            return self._turns_away(path)
+        if _exit_size(self._roles[path]) == 1:
+            return f"layer '{path}' has only one channel that could be removed"
+        return None
+
+    def _turns_away(self, path: str) -> str:
+        return f"the {self._probe.view.name} takes another way when the values of layer '{path}' change"
+
+    def _partners(self, filters: list[Role]) -> list[Role]:
+        """Mixers without 4-D weights whose channels meet those of one that has them (the linear layers of an SE block)."""
+        others = [
+            r
+            for r in self._roles.values()
+            if r.kind == "mixer" and r.outputs is not None and not _has_filters(r)
+        ]
+        if not others:
+            return []
+        together = self._probe.perturb(
+            {r.path: np.ones(r.outputs.size, bool) for r in others if r.outputs is not None}
+        )
+        if not any(meets(self._reach[role.path], together.positions) for role in filters):
+            return []
+        partners = []
+        for role in others:
+            assert role.outputs is not None
+            moved = self._probe.perturb({role.path: np.ones(role.outputs.size, bool)}).positions
+            if any(meets(self._reach[f.path], moved) for f in filters):
+                partners.append(role)
+        return partners
+
+    # Which channel it is
+
+    def _origins(self, sources: list[str]) -> dict[str, list[Origin]]:
+        """For each of the sources that may be cut, the channels that arrive at the positions that it reaches."""
+        movable = [path for path in sources if path not in self._wiring.reasons and self._reach[path]]
+        shared = self._bits(movable)
+        origins: dict[str, list[Origin]] = {}
+        for path in movable:
+            reach = self._reach[path]
+            if shared.unclear(reach, _exit_size(self._roles[path])) is None:
+                origins[path] = [shared.single(reach)]
+                continue
+            alone = self._bits([path])
+            found = alone.origins(reach)
+            if found is not None:
+                origins[path] = found
+            elif alone.flow:
+                self._wiring.reasons[path] = self._turns_away(path)
+            else:
+                mixed = alone.unclear(reach)
+                self._wiring.reasons[path] = (
+                    f"its channels are mixed with each other before they reach layer '{mixed}'"
+                )
+        return origins
+
+    def _bits(self, sources: list[str]) -> Bits:
+        """Ask which channels arrive where, of several sources at once: the same channels of all of them move."""
+        sizes = {path: _exit_size(self._roles[path]) for path in sources}
+
+        def move(chosen: np.ndarray) -> Movement:
+            masks = {path: chosen[:size] for path, size in sizes.items()}
+            return self._probe.perturb({path: mask for path, mask in masks.items() if mask.any()})
+
+        return Bits(max(sizes.values(), default=1), move)
+
+    def _join(self, source: Role, origin: Origin) -> None:
+        assert source.outputs is not None
+        for path, channels in origin.items():
+            entry = self._roles[path].inputs
+            assert entry is not None
+            at = np.flatnonzero(channels >= 0)
+            self._wiring.join(self._wiring.nodes(source.outputs, channels[at]), self._wiring.nodes(entry, at))
+
+    def _fix_reached(self, path: str) -> None:
+        """Wherever a source that cannot be cut arrives, it may be that nobody else's channel can go either."""
+        role, reason = self._roles[path], self._wiring.reasons[path]
+        assert role.outputs is not None
+        self._wiring.fix(self._wiring.nodes(role.outputs), reason)
+        for layer, reached in self._reach[path].items():
+            entry = self._roles[layer].inputs
+            assert entry is not None
+            met = f"its channels meet those of layer '{path}', which cannot be cut: {reason}"
+            self._wiring.doubt(self._wiring.nodes(entry, np.flatnonzero(reached)), met)
+
+
+def meets(reach: Reach, moved: Mapping[str, np.ndarray]) -> bool:
+    """Whether both arrive at some position together."""
+    return any((positions & moved[path]).any() for path, positions in reach.items() if path in moved)
+
+
+def _exit_size(role: Role) -> int:
+    assert role.outputs is not None
+    return role.outputs.size
+
+
+def _has_filters(role: Role) -> bool:
+    """Whether the layer makes channels with a 4-D weight: what pruning is about."""
+    return role.kind == "mixer" and role.outputs is not None and role.layer.weight.ndim == 4

@@ -1,0 +1,39 @@
+"""Touch a live layer and leave it as found: state, interrupts, inputs, eager copies."""
+
+from dysens.model._eager import doubled, eagerly, in_double_precision, without_dropout
+from dysens.model._inputs import View, leaves, map_leaves, view_of
+from dysens.model._interrupts import run_through
+from dysens.model._state import (
+    ModelState,
+    Preserved,
+    TensorState,
+    all_tensors,
+    has_storage,
+    isolate,
+    preserved,
+    swap_storage,
+)
+from dysens.model._tensors import fingerprint, tensor_path, tensors_by_path
+
+__all__ = [
+    "ModelState",
+    "Preserved",
+    "TensorState",
+    "View",
+    "all_tensors",
+    "doubled",
+    "eagerly",
+    "fingerprint",
+    "has_storage",
+    "in_double_precision",
+    "isolate",
+    "leaves",
+    "map_leaves",
+    "preserved",
+    "run_through",
+    "swap_storage",
+    "tensor_path",
+    "tensors_by_path",
+    "view_of",
+    "without_dropout",
+]

@@ -1,0 +1,286 @@
+"""Touching a live model, and leaving it exactly as it was found.
+
+Every change that dysens makes to a model (a patched forward, a masked or cut weight, another mode) happens inside
+`preserved`. It remembers by reference: a tensor that is masked or cut gets other storage, its own is put aside untouched. So
+restoring copies nothing and is bit-exact, whatever happened in between.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import paddle
+from paddle import nn
+from paddle.base import unique_name
+
+from dysens.model._interrupts import WATCH
+
+Value = TypeVar("Value")
+
+# Dropout passes everything on while forwards are compared, or no two of them would agree. Layers call these functions too.
+DROPOUT_FUNCTIONS = tuple(
+    name
+    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    if hasattr(nn.functional, name)  # not all are in Paddle 2.6
+)
+
+# The registries of a paddle.nn.Layer that are dictionaries: their contents must be remembered, not only the dictionary.
+_REGISTRIES = (
+    "_parameters",
+    "_buffers",
+    "_sub_layers",
+    "_forward_pre_hooks",
+    "_forward_post_hooks",
+    "_state_dict_hooks",
+    "_non_persistable_buffer_names_set",
+)
+
+
+def swap_storage(tensor: paddle.Tensor, new: paddle.Tensor) -> None:
+    """Let ``tensor`` (the same object, the same name) hold the data and the shape of ``new``."""
+    new._share_underline_tensor_to(tensor)
+
+
+def storage_of(tensor: paddle.Tensor) -> paddle.Tensor:
+    """A second handle on the data that ``tensor`` holds now; it keeps them when ``tensor`` is given others."""
+    return tensor.detach()
+
+
+def has_storage(tensor: paddle.Tensor) -> bool:
+    """Whether there is memory behind the shape; the dropout state of an LSTM has none until it is trained."""
+    return bool(tensor._is_initialized())
+
+
+class TensorState:
+    """What one tensor holds: its storage and, where asked, its gradient."""
+
+    def __init__(self, tensor: paddle.Tensor, gradient: bool = False) -> None:
+        self._tensor = tensor
+        self._storage = storage_of(tensor) if has_storage(tensor) else None
+        # Unlike storage, a gradient is overwritten in place by whoever sets the next one: only a copy keeps it.
+        self._keeps_gradient = gradient
+        self._gradient = tensor.grad.clone() if gradient and tensor.grad is not None else None
+
+    def restore(self) -> None:
+        """Give the tensor what it held."""
+        if self._storage is not None:
+            swap_storage(self._tensor, self._storage)
+        elif has_storage(self._tensor):
+            self._tensor._clear_data()
+        if self._gradient is not None:
+            self._tensor.grad = self._gradient.clone()
+        elif self._keeps_gradient and self._tensor.grad is not None:
+            self._tensor.clear_gradient(False)  # Paddle overlooks the argument if it is named
+
+
+class LayerState:
+    """The attributes and registries of one layer (or other object), by reference."""
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = layer
+        self._attributes = dict(layer.__dict__)
+        self._registries = {
+            name: layer.__dict__[name].copy() for name in _REGISTRIES if name in layer.__dict__
+        }
+
+    def restore(self) -> None:
+        """Put every attribute and registry entry back."""
+        own = self._layer.__dict__
+        for name in [name for name in own if name not in self._attributes]:
+            del own[name]
+        own.update(self._attributes)
+        for name, contents in self._registries.items():
+            own[name].clear()
+            own[name].update(contents)
+
+
+class OptimizerState:
+    """The accumulators, master weights and still unclaimed entries of an optimizer, by reference."""
+
+    def __init__(self, optimizer: paddle.optimizer.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._accumulators = {name: dict(slots) for name, slots in optimizer._accumulators.items()}
+        self._masters = dict(optimizer._master_weights)
+        self._pending = dict(optimizer._accumulators_holder)
+        self._begun = set(_begun(optimizer))
+        kept = [
+            *self._masters.values(),
+            *(t for slots in self._accumulators.values() for t in slots.values()),
+        ]
+        self._tensors = [TensorState(tensor) for tensor in kept]
+
+    def restore(self) -> None:
+        """Give the optimizer the state it had."""
+        for name, slots in self._optimizer._accumulators.items():
+            kept = self._accumulators.get(name, {})
+            for parameter in slots.keys() - kept.keys():
+                _give_name_back(slots[parameter].name)
+            slots.clear()
+            slots.update(kept)
+        for own, before in (
+            (self._optimizer._master_weights, self._masters),
+            (self._optimizer._accumulators_holder, self._pending),
+            (_begun(self._optimizer), self._begun),
+        ):
+            own.clear()
+            own.update(before)
+        for state in self._tensors:
+            state.restore()
+
+
+def _give_name_back(name: str) -> None:
+    """Let the next accumulator have this name: optimizer states are saved and found by names that end in a count."""
+    key, _, number = name.rpartition("_")
+    counts = unique_name.generator.ids
+    if number.isdigit() and counts.get(key) == int(number) + 1:
+        counts[key] = int(number)
+
+
+def _begun(optimizer: paddle.optimizer.Optimizer) -> set[str]:
+    """The names of the parameters that an optimizer has made accumulators for; Paddle 2 spells it another way."""
+    names = ("_already_create_accumulator", "_already_create_accumulater")
+    begun: set[str] = next(getattr(optimizer, name) for name in names if hasattr(optimizer, name))
+    return begun
+
+
+class Surroundings:
+    """What a forward pass may change around the model: modes of Paddle, the random state, functions that a probe replaces."""
+
+    def __init__(self) -> None:
+        self._dynamic = paddle.in_dynamic_mode()
+        self._with_gradients = paddle.is_grad_enabled()
+        self._random = paddle.get_rng_state()
+        self._functions = {name: getattr(nn.functional, name) for name in DROPOUT_FUNCTIONS}
+
+    def restore(self) -> None:
+        """Bring all of it back."""
+        if self._dynamic and not paddle.in_dynamic_mode():
+            paddle.disable_static()
+        paddle.set_grad_enabled(self._with_gradients)
+        paddle.set_rng_state(self._random)
+        for name, function in self._functions.items():
+            setattr(nn.functional, name, function)
+
+
+class ModelState:
+    """A whole model (and its optimizer) as it is now; `restore` brings it back bit for bit.
+
+    Restoring twice does no harm. Gradients are copied, so they are kept only for those who change them.
+    """
+
+    def __init__(
+        self,
+        model: paddle.nn.Layer,
+        optimizer: paddle.optimizer.Optimizer | None = None,
+        gradients: bool = False,
+        also: Iterable[object] = (),
+    ) -> None:
+        self._objects = [LayerState(layer) for layer in (*model.sublayers(include_self=True), *also)]
+        self._tensors = [TensorState(tensor, gradients) for tensor in all_tensors(model)]
+        self._optimizer = OptimizerState(optimizer) if optimizer is not None else None
+        self._kept = False
+
+    def keep(self) -> None:
+        """Let the changes made so far stand when `preserved` is left; `restore` can still undo them later."""
+        self._kept = True
+
+    @property
+    def kept(self) -> bool:
+        """Whether the changes are to stand."""
+        return self._kept
+
+    def restore(self) -> None:
+        """Undo everything that happened to the model since this state was taken."""
+        for each in self._objects:
+            each.restore()
+        for tensor in self._tensors:
+            tensor.restore()
+        if self._optimizer is not None:
+            self._optimizer.restore()
+
+
+def all_tensors(model: paddle.nn.Layer) -> list[paddle.Tensor]:
+    """Every parameter and buffer, once, whoever shares it."""
+    seen: dict[int, paddle.Tensor] = {}
+    for layer in model.sublayers(include_self=True):
+        for registry in (layer._parameters, layer._buffers):
+            for tensor in registry.values():
+                if isinstance(tensor, paddle.Tensor):
+                    seen.setdefault(id(tensor), tensor)
+    return list(seen.values())
+
+
+def optimizer_tensors(optimizer: paddle.optimizer.Optimizer) -> list[paddle.Tensor]:
+    """The accumulators and master weights of an optimizer."""
+    slots = [tensor for named in optimizer._accumulators.values() for tensor in named.values()]
+    return [*slots, *optimizer._master_weights.values()]
+
+
+def isolate(
+    model: paddle.nn.Layer,
+    optimizer: paddle.optimizer.Optimizer | None = None,
+    only_statistics: bool = False,
+) -> None:
+    """Inside `preserved`, let the model work on copies: what is written in place from now on spares the original.
+
+    Args:
+        model: The live layer.
+        optimizer: Its state is copied too.
+        only_statistics: Copy only what a forward pass may write to, such as the averages of a batch norm.
+    """
+    tensors = [t for t in all_tensors(model) if t.stop_gradient or not only_statistics]
+    for tensor in [*tensors, *(optimizer_tensors(optimizer) if optimizer is not None else ())]:
+        if has_storage(tensor):
+            swap_storage(tensor, tensor.detach().clone())
+
+
+class Preserved(Generic[Value]):
+    """The context manager behind `preserved`. A class, because only its ``__exit__`` can be kept from being broken off."""
+
+    def __init__(self, take: Callable[[], ModelState], enter: Callable[[ModelState], Value]) -> None:
+        """Say what is to be remembered and, for the ``as`` of the ``with`` block, what is done first inside."""
+        self._take = take
+        self._enter = enter
+
+    def __enter__(self) -> Value:
+        self._surroundings = Surroundings()
+        self._state = self._take()
+        self._began = WATCH.begin()
+        try:
+            return self._enter(self._state)
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+
+    @WATCH.clean_up
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._surroundings.restore()
+            if kind is not None or WATCH.waiting or not self._state.kept:
+                self._state.restore()
+        finally:
+            WATCH.end(self._began)
+
+
+def preserved(
+    model: paddle.nn.Layer,
+    optimizer: paddle.optimizer.Optimizer | None = None,
+    gradients: bool = False,
+    also: Iterable[object] = (),
+) -> Preserved[ModelState]:
+    """Whatever the body does to the model is undone on leaving it, also by an error or Ctrl-C.
+
+    Only a body that calls ``state.keep()`` and ends without an error leaves its changes behind.
+
+    Args:
+        model: The live layer.
+        optimizer: Its state comes back too.
+        gradients: Whether gradients come back.
+        also: Objects whose attributes come back.
+    """
+    return Preserved(lambda: ModelState(model, optimizer, gradients, also), lambda state: state)

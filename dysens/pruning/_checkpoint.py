@@ -1,0 +1,272 @@
+"""A pruned model on disk: its weights, and a readable plan of what was removed from the original network."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dysens.errors import InputError, in_a_sentence
+from dysens.model import isolate, preserved, tensors_by_path
+from dysens.pruning._apply import cut, history
+from dysens.pruning._plan import PrunePlan
+from dysens.pruning._weights_file import check_array, read_state
+
+FORMAT = 2  # 2 knows "order"; a plan that needs none is written as 1, for those who have an older dysens
+
+
+def save_pruned(
+    model: paddle.nn.Layer,
+    path: str | os.PathLike[str],
+    optimizer: paddle.optimizer.Optimizer | None = None,
+) -> None:
+    """Write ``path.pdparams`` (weights), ``path.plan.json`` (what was cut) and, with an optimizer, ``path.pdopt``.
+
+    Args:
+        model: A model that `DygraphSensitivity.prune_vars` has cut; one that was never cut is saved with an empty plan.
+        path: Where to, without a suffix.
+        optimizer: Saved with the model, if given.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    paddle.save(model.state_dict(), f"{target}.pdparams")
+    if optimizer is not None:
+        paddle.save(optimizer.state_dict(), f"{target}.pdopt")
+    save_plan(model, target)
+
+
+def save_plan(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
+    """Write ``path.plan.json`` alone, beside weights that somebody else has saved.
+
+    Args:
+        model: Cut as a whole, or in a layer of it (the student of a distillation model).
+        path: Where to, without a suffix.
+    """
+    stages = stages_of(model)
+    plan = {
+        "format": FORMAT if any(stage.reorders for stage in stages) else 1,
+        "model": type(model).__name__,
+        "stages": [stage.to_json() for stage in stages],
+        # An optimizer knows parameters by automatic names, which shift when other networks were built before.
+        "parameters": {parameter.name: name for name, parameter in model.named_parameters()},
+    }
+    Path(f"{path}.plan.json").write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+
+
+def stages_of(model: paddle.nn.Layer) -> list[PrunePlan]:
+    """What was cut from a model, as a whole or in a layer of it, cut by cut."""
+    return [
+        stage.inside(name)
+        for name, layer in model.named_sublayers(include_self=True)
+        for stage in history(layer)
+    ]
+
+
+def has_plan(path: str | os.PathLike[str]) -> bool:
+    """Whether the checkpoint ``path`` (without a suffix) is one of a pruned network, with its plan beside it."""
+    return Path(f"{path}.plan.json").is_file()
+
+
+def is_cut_as_saved(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> bool:
+    """Whether a model has been cut just as the plan beside a checkpoint says."""
+    stages, _ = _read_plan(Path(f"{path}.plan.json"))
+    return [stage.to_json() for stage in stages_of(model)] == [stage.to_json() for stage in stages]
+
+
+def cut_as_saved(
+    model: paddle.nn.Layer,
+    path: str | os.PathLike[str],
+    optimizer: paddle.optimizer.Optimizer | None = None,
+) -> dict[str, str]:
+    """Cut a freshly built original network as the plan beside a checkpoint says; its weights stay its own.
+
+    Args:
+        model: The original network; it is left half cut if the plan does not fit, so call this inside `preserved`.
+        path: What `save_pruned` or `save_plan` was given.
+        optimizer: Its state is cut along.
+
+    Returns:
+        The automatic name that each parameter had when the plan was written, to its path in the network.
+    """
+    stages, saved_names = _read_plan(Path(f"{path}.plan.json"))
+    if history(model):
+        raise InputError(
+            "this model has been cut already; load_pruned needs the original network, freshly built."
+        )
+    for stage in stages:
+        _check_fits(model, stage)
+        cut(model, stage, optimizer)
+    return saved_names
+
+
+def load_pruned(
+    model: paddle.nn.Layer,
+    path: str | os.PathLike[str],
+    optimizer: paddle.optimizer.Optimizer | None = None,
+    trusted: bool = False,
+) -> paddle.nn.Layer:
+    """Cut a freshly built original network as the saved one was, and load its weights.
+
+    Args:
+        model: The original network, not cut; it is changed in place. If anything does not fit, it is left as it was.
+        path: What `save_pruned` was given.
+        optimizer: Gets the saved optimizer state, if given.
+        trusted: Read files that hold more than numbers, which may run code of their author; see `read_state`.
+
+    Returns:
+        The same model.
+    """
+    with preserved(model, optimizer, gradients=True) as before:
+        saved_names = cut_as_saved(model, path, optimizer)
+        state = _read(Path(f"{path}.pdparams"), trusted)
+        optimizer_state = _read(Path(f"{path}.pdopt"), trusted) if optimizer is not None else None
+        _put(model, state, optimizer)
+        if optimizer is not None and optimizer_state is not None:
+            set_optimizer_state(
+                optimizer, renamed_state(optimizer_state, saved_names, model), f"{path}.pdopt"
+            )
+        before.keep()
+    return model
+
+
+def load_checkpoint(model: paddle.nn.Layer, path: str | os.PathLike[str], trusted: bool = False) -> None:
+    """Load a state dict into a freshly built network, which is cut first if a plan lies beside the file.
+
+    Args:
+        model: Changed in place. If anything does not fit, it is left as it was.
+        path: A ``.pdparams`` file, with or without its suffix.
+        trusted: See `load_pruned`.
+
+    Raises:
+        InputError: There is no such file, or a tensor is missing, left over or of another shape.
+    """
+    place = os.fspath(path).removesuffix(".pdparams")
+    if not Path(f"{place}.pdparams").is_file():
+        raise InputError(f'there are no weights "{place}.pdparams".')
+    if has_plan(place):
+        load_pruned(model, place, trusted=trusted)
+        return
+    with preserved(model) as before:
+        _put(model, _read(Path(f"{place}.pdparams"), trusted))
+        before.keep()
+
+
+def _put(
+    model: paddle.nn.Layer, state: dict[str, Any], optimizer: paddle.optimizer.Optimizer | None = None
+) -> None:
+    """Inside `preserved`: give every tensor of the model its saved value."""
+    _check_weights(model, state)
+    isolate(model, optimizer)  # weights are written in place
+    for name, tensor in model.state_dict().items():
+        tensor.set_value(state[name])
+
+
+def renamed_state(state: dict[str, Any], saved: dict[str, str], model: paddle.nn.Layer) -> dict[str, Any]:
+    """Optimizer state under the names that the parameters have in this process.
+
+    Args:
+        state: What `read_state` read; its arrays become tensors.
+        saved: The automatic name of each parameter when the state was saved, to its path in the network.
+        model: The network that the state is for.
+    """
+    now = {path: parameter.name for path, parameter in model.named_parameters()}
+    # Longest first: "conv2d_1.w_0" must not claim what belongs to "conv2d_1.w_0_extra".
+    pairs = sorted(
+        ((old, now[path]) for old, path in saved.items() if path in now), key=lambda pair: -len(pair[0])
+    )
+
+    def renamed(key: str) -> str:
+        for old, new in pairs:
+            if key == old or key.startswith(f"{old}_"):
+                return new + key[len(old) :]
+        return key
+
+    def tensor(value: Any) -> Any:
+        return paddle.to_tensor(value) if isinstance(value, np.ndarray) else value
+
+    return {
+        renamed(key): {renamed(name): tensor(part) for name, part in value.items()}
+        if key == "master_weights" and isinstance(value, dict)
+        else tensor(value)
+        for key, value in state.items()
+    }
+
+
+def set_optimizer_state(
+    optimizer: paddle.optimizer.Optimizer, state: dict[str, Any], source: str | os.PathLike[str]
+) -> None:
+    """Give an optimizer its state, with a sentence where Paddle has an assertion.
+
+    Raises:
+        InputError: The state does not fit.
+    """
+    try:
+        optimizer.set_state_dict(state)
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f'The optimizer state in "{source}" does not fit this optimizer: {in_a_sentence(error)}.'
+        ) from error
+
+
+def _read_plan(path: Path) -> tuple[list[PrunePlan], dict[str, str]]:
+    if not path.exists():
+        raise InputError(f"there is no plan {path}; save_pruned writes it beside the weights.")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        version, stages = int(data["format"]), [PrunePlan.from_json(stage) for stage in data["stages"]]
+        names = dict(data["parameters"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not a plan of dysens, or is damaged: {error!r}.") from error
+    if version > FORMAT:
+        raise InputError(
+            f"the plan {path} has format {version}, this dysens knows up to {FORMAT}; update dysens."
+        )
+    return stages, names
+
+
+def _read(path: Path, trusted: bool) -> dict[str, Any]:
+    if not path.exists():
+        raise InputError(f"there is no file {path}; save_pruned writes it beside the plan.")
+    return read_state(path, trusted)
+
+
+def _check_fits(model: paddle.nn.Layer, plan: PrunePlan) -> None:
+    tensors = tensors_by_path(model)
+    for item in plan.cuts:
+        layer = item.tensor.rpartition(".")[0]
+        if item.tensor not in tensors:
+            raise InputError(
+                f"the plan cuts layer '{layer}', which this network does not have; is it another network?"
+            )
+        shape = list(tensors[item.tensor].shape)
+        expected = item.size // item.blocks
+        if item.axis >= len(shape) or shape[item.axis] != expected:
+            raise InputError(
+                f"layer '{layer}' differs: the plan cuts axis {item.axis} of a weight with {expected} entries there, "
+                f"but '{item.tensor}' has shape {shape}; build the network as it was before pruning."
+            )
+
+
+def _check_weights(model: paddle.nn.Layer, state: dict[str, Any]) -> None:
+    own = model.state_dict()
+    missing = sorted(set(own) - set(state))
+    if missing:
+        raise InputError(
+            f"the saved weights lack '{missing[0]}', which this network has; is it another network?"
+        )
+    surplus = sorted(set(state) - set(own))
+    if surplus:
+        raise InputError(
+            f"the saved weights have '{surplus[0]}', which this network lacks; is it another network?"
+        )
+    for name, tensor in own.items():
+        check_array(name, state[name], tensor)
+        if list(tensor.shape) != list(state[name].shape):
+            raise InputError(
+                f"layer '{name.rpartition('.')[0]}' differs: '{name}' has shape {list(tensor.shape)} after the cut, "
+                f"the saved one {list(state[name].shape)}."
+            )

@@ -1,0 +1,74 @@
+"""How much is to be pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dysens.errors import InputError
+from dysens.flags import flag
+
+
+@dataclass(frozen=True)
+class Target:
+    """How much is to be pruned: exactly one of the first three, or none after a search.
+
+    Attributes:
+        loss: The loss that every single group may cost.
+        flops: Share of the FLOPs to remove.
+        params: Share of the parameters to remove.
+        align: Leave a multiple of so many channels, with ``flops`` or ``params``.
+        monotone: With ``loss``: the cautious rule (see `ratios_by_loss`); False is PaddleSlim's.
+    """
+
+    loss: float | None = None
+    flops: float | None = None
+    params: float | None = None
+    align: int | None = None
+    monotone: bool = True
+
+    def check(self, searched: bool = False) -> None:
+        """Refuse a target that says nothing, or too much.
+
+        Args:
+            searched: Whether the ratios come from a search for a target loss.
+
+        Raises:
+            InputError: It does.
+        """
+        given = [flag(name) for name in ("loss", "flops", "params") if getattr(self, name) is not None]
+        if searched and self.loss is not None:
+            raise InputError(
+                f"A search for a {flag('target_loss')} finds what each group may lose within it, so {flag('loss')} says it "
+                "twice: leave one out."
+            )
+        if len(given) > 1 or (not given and not searched):
+            raise InputError(
+                f"Say how much to prune by one of {flag('loss')} (what each group may cost), {flag('flops')} or "
+                f"{flag('params')} (share to remove)"
+                + (f", not by {' and '.join(given)} at once." if given else ".")
+            )
+        if self.align is not None and self.flops is None and self.params is None:
+            raise InputError(
+                f"{flag('align')} goes with {flag('flops')} or {flag('params')}, not with a loss."
+            )
+        if not self.monotone and self.loss is None:
+            raise InputError(f"PaddleSlim's rule is one for a loss: it goes with {flag('loss')} only.")
+
+
+def by_path(ratios: Mapping[str, float], paths: Mapping[str, str]) -> dict[str, float]:
+    """Ratios under layer paths, which are the same in every process, without those of 0.
+
+    Args:
+        ratios: By group name.
+        paths: Group name to layer path; a group without one keeps its name.
+
+    Raises:
+        InputError: Nothing is left.
+    """
+    chosen = {paths.get(name, name): ratio for name, ratio in ratios.items() if ratio > 0}
+    if not chosen:
+        raise InputError(
+            "No group may lose anything at that target; allow more loss, or measure smaller ratios."
+        )
+    return chosen

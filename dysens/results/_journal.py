@@ -1,0 +1,264 @@
+"""The journal of a sweep: append-only JSON lines that several processes may write and no crash can spoil.
+
+Every point is on disk before `Journal.append` returns. A line that a crash tore or an editor garbled is
+reported with its number and skipped. See docs/file-formats.md for the lines themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from filelock import FileLock
+
+from dysens.errors import JournalError
+from dysens.results._disk import append_bytes, probe, write_whole
+from dysens.results._points import Header, Point, under_names
+from dysens.results._reader import JournalReader
+from dysens.results._records import Claim, Owner, Record, Release, encode
+
+logger = logging.getLogger(__name__)
+
+LOCK_SECONDS = 60.0
+"""Appending takes milliseconds; whoever holds the lock for this long is stopped or stuck."""
+
+FOREIGN_CLAIM_SECONDS = 3600.0
+"""A claim made on another machine counts for this long: whether its process lives can't be seen from here."""
+
+
+class Journal:
+    """A journal that is open for reading and appending. Use `Journal.open`.
+
+    Example:
+        >>> import tempfile, os
+        >>> header = Header("TinyNet", "c0ffee", "fpgm", "accuracy", baseline=0.9)
+        >>> with Journal.open(os.path.join(tempfile.mkdtemp(), "sens.jsonl"), header) as journal:
+        ...     journal.claim("conv2d_0.w_0", 0.3)
+        ...     journal.append(Point("conv2d_0.w_0", "stem.0.weight", 0.3, metric=0.8, loss=0.11))
+        ...     [point.loss for point in journal.points()]
+        True
+        [0.11]
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self.header = header
+        self._reader = JournalReader(path)
+        self._lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS)
+        self._unwritten: list[Point] = []
+        self._refuge: Path | None = None
+        self._started = False
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], header: Header, force: bool = False) -> Journal:
+        """Creates the journal, or continues the one that is there.
+
+        Args:
+            path: The file; its folder is made if need be. A lock file of the same name plus ".lock" stays
+                beside it.
+            header: What is being measured now.
+            force: Continue even if the file's header says something else; ``header`` then supersedes it.
+
+        Raises:
+            JournalError: The file can't be written, is no journal, or was made for something else.
+        """
+        journal = cls(Path(path), header)
+        check_place(journal.path)
+        try:
+            with journal._lock:
+                journal._start(force)
+        except OSError as error:
+            raise _unwritable(journal.path, error) from error
+        return journal
+
+    def _start(self, force: bool) -> None:
+        self._reader.settle()
+        found = self._reader.header
+        if self._reader.is_empty:
+            self._refuse_foreign_file()
+        self._reader.report()
+        differences = found.differences(self.header) if found is not None else []
+        if found is None and not self._reader.is_empty:
+            differences = ["its header can't be read, so it is not known what its points were measured on"]
+        if differences and not force:
+            raise JournalError(
+                f"The journal {self.path} does not belong to this sweep: {'; '.join(differences)}. "
+                "Use another file, or force=True (--force) to continue this one all the same."
+            )
+        if differences:
+            logger.warning("%s is continued by force although %s.", self.path, "; ".join(differences))
+        if found is None or differences:
+            self._write([self.header])
+        elif found.costs is None and self.header.costs is not None:
+            # A journal of before costs were known learns them; its baseline stays all the same.
+            self.header = replace(self.header, baseline=found.baseline)
+            self._write([self.header])
+        else:
+            # The baseline of the file stays, so that old and new losses have one base; the names are today's.
+            self.header = replace(found, paths=self.header.paths)
+        self._started = True
+
+    def _refuse_foreign_file(self) -> None:
+        """An empty file is fine, and so is a header that a crash tore; anything else is somebody's data."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as handle:
+            start = handle.read(4096)
+        if start.strip() and not (encode(self.header).startswith(start[:16]) and b"\n" not in start):
+            raise JournalError(
+                f"{self.path} exists and is not a journal of dysens. It was left as it is; use another file."
+            )
+
+    def points(self) -> list[Point]:
+        """The full points, with today's parameter names, in parameter order and by ratio."""
+        self._refresh()
+        full = [*self._reader.points.values(), *(point for point in self._unwritten if point.full)]
+        return under_names(full, self.header.paths)
+
+    def partial_points(self) -> list[Point]:
+        """The points that saw only part of the data, where no full point has come since."""
+        self._refresh()
+        partials = [point for key, point in self._reader.partials.items() if key not in self._reader.points]
+        partials.extend(point for point in self._unwritten if not point.full)
+        return under_names(partials, self.header.paths)
+
+    def _refresh(self) -> None:
+        try:
+            self._reader.refresh()
+        except OSError as error:
+            logger.warning("%s can't be read any more (%s); what was read before counts.", self.path, error)
+        self._reader.report()
+
+    def append(self, point: Point) -> None:
+        """Adds a point; when this returns it is on disk.
+
+        If the disk is full or the file can no longer be written, the point is kept in memory and in a file in
+        the temporary folder, a warning says where, and every later call tries again.
+        """
+        try:
+            with self._lock:
+                self._write([*self._unwritten, point])
+        except OSError as error:
+            self._unwritten.append(point)
+            self._take_refuge(error)
+        else:
+            self._leave_refuge()
+
+    def claim(self, param: str, ratio: float, owner: Owner | None = None) -> bool:
+        """Reserves a point for one process.
+
+        Args:
+            param: Name of the group.
+            ratio: Its ratio.
+            owner: Who will compute it; this process if not given.
+
+        Returns:
+            True if the owner may compute it. False if it is there already, or another living process is at
+            it. A dead process's claim is taken over.
+        """
+        owner = owner or Owner.current()
+        place = self.header.paths.get(param, "")
+        try:
+            with self._lock:
+                self._reader.refresh()
+                key = self._reader.key(param, place, ratio)
+                if key in self._reader.points or any(
+                    self._is(p, param, key[1]) for p in self._unwritten if p.full
+                ):
+                    return False
+                holder = self._reader.claims.get(key)
+                if holder is not None and holder.owner == owner:
+                    return True
+                if holder is not None and _is_held(holder):
+                    return False
+                self._write([Claim(param, place, key[1], owner, time.time())], sync=False)
+        except OSError as error:
+            logger.warning("%s: the claim on %s at %s can't be written (%s).", self.path, param, ratio, error)
+        return True
+
+    @staticmethod
+    def _is(point: Point, param: str, ratio: float) -> bool:
+        return point.param == param and point.ratio == ratio
+
+    def release(self, owner: Owner | None = None) -> None:
+        """Gives up the owner's open claims, so that others needn't wait for its process to end."""
+        owner = owner or Owner.current()
+        try:
+            with self._lock:
+                self._reader.refresh()
+                if any(claim.owner == owner for claim in self._reader.claims.values()):
+                    self._write([Release(owner)], sync=False)
+        except OSError as error:
+            logger.warning("%s: the claims can't be released (%s).", self.path, error)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _write(self, records: Iterable[Record], sync: bool = True) -> None:
+        """Appends under the lock; a file that somebody removed comes back with all that is known."""
+        known: list[Record] = []
+        if self._started and not (self.path.exists() and self.path.stat().st_size):
+            logger.warning("%s was removed or emptied while in use; it is written again.", self.path)
+            known = [self.header, *self._reader.points.values()]
+        append_bytes(self.path, b"".join(map(encode, [*known, *records])), sync)
+        self._reader.refresh()
+
+    def _take_refuge(self, error: OSError) -> None:
+        """Writes what the journal can't take to the temporary folder, as a journal of its own."""
+        reason = error.strerror or str(error)
+        if self._refuge is None:
+            name = f"dysens-{self.path.stem}-{os.getpid()}-{time.time_ns()}.jsonl"
+            self._refuge = Path(tempfile.gettempdir(), name)
+        try:
+            write_whole(self._refuge, encode(self.header) + b"".join(map(encode, self._unwritten)))
+        except JournalError as second:
+            where = f"in memory only ({second})"
+        else:
+            where = f"in memory and in {self._refuge}"
+        count = len(self._unwritten)
+        logger.warning("%s can't be written (%s): %d point(s) are kept %s.", self.path, reason, count, where)
+
+    def _leave_refuge(self) -> None:
+        if self._unwritten:
+            logger.warning("%s can be written again: all points are in it now.", self.path)
+            self._unwritten.clear()
+        if self._refuge is not None:
+            self._refuge.unlink(missing_ok=True)
+            self._refuge = None
+
+
+def check_place(path: Path) -> None:
+    """Make the folder of a journal, and say now if nothing can be written there.
+
+    Raises:
+        JournalError: There is no permission, no room, or something else in the way.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> JournalError:
+    return JournalError(
+        f"The journal {path} can't be written: {error.strerror or error}. Nothing was started; "
+        "give a sen_file in a folder that is writable and has room."
+    )
+
+
+def _is_held(claim: Claim) -> bool:
+    if claim.owner.is_local:
+        return claim.owner.is_alive()
+    return time.time() - claim.time < FOREIGN_CLAIM_SECONDS

@@ -1,0 +1,179 @@
+"""What flows out of a sweep: one measured point, and the header that says what it was measured on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dysens.costs import Costs
+from dysens.errors import InputError
+from dysens.ratios import checked_number, ratio_key
+
+FORMAT = 1
+"""Version of the journal format; a reader refuses a higher one."""
+
+BASELINE_TOLERANCE = 1e-5
+"""Baselines closer than this, relatively, count as one: summing in another order moves the last digits."""
+
+
+def checked_text(what: str, value: Any) -> str:
+    """``value`` if it is a string that a file can hold, else a sentence that says what is wrong with it."""
+    if not isinstance(value, str):
+        raise InputError(f"{what} must be a string, not {value!r:.80}.")
+    if "\0" in value:
+        raise InputError(f"{what} {value!r:.80} holds a NUL character, which a table can't.")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} {value!r:.80} holds characters that UTF-8 can't write.") from error
+    return value
+
+
+@dataclass(frozen=True)
+class Point:
+    """The score of the model with one group pruned by one ratio.
+
+    A score that is not a finite number (NaN, infinity) is no score: ``metric`` is then None and ``loss``
+    infinite, so that no threshold admits it. A point from a PaddleSlim file has a loss but no metric.
+
+    Attributes:
+        param: The group's name: its first 4-D parameter, such as "conv2d_0.w_0".
+        path: The same parameter by its place in the layer, "stem.0.weight"; empty if unknown.
+        ratio: Share of the group's units removed, from 0 up to but not including 1.
+        metric: What the evaluator said, or None.
+        loss: Relative loss against the baseline; negative if pruning helped.
+        seconds: How long the point took, or None if unknown.
+        share: Share of the data that was seen. Under 1 the point is partial and never passes for a full one.
+    """
+
+    param: str
+    path: str
+    ratio: float
+    metric: float | None
+    loss: float
+    seconds: float | None = None
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        name = checked_text("The name of a point's parameter", self.param)
+        if not name:
+            raise InputError("A point needs the name of its parameter; it is empty.")
+        checked_text(f"The layer path of {name}", self.path)
+        ratio = ratio_key(checked_number(f"The ratio of {name}", self.ratio))
+        if not 0 <= ratio < 1:
+            raise InputError(f"The ratio of {name} must be at least 0 and under 1, not {ratio}.")
+        share = checked_number(f"The share of data behind {name} at {ratio}", self.share)
+        if not 0 < share <= 1:
+            raise InputError(
+                f"The share of data behind {name} at {ratio} must be over 0 and at most 1, not {share}."
+            )
+        self._set("ratio", ratio)
+        self._set("share", share)
+        self._settle_score(f"{name} at {ratio}")
+
+    def _settle_score(self, where: str) -> None:
+        metric = None if self.metric is None else checked_number(f"The metric of {where}", self.metric)
+        loss = checked_number(f"The loss of {where}", self.loss)
+        unscored = (metric is not None and not math.isfinite(metric)) or not math.isfinite(loss)
+        self._set("metric", None if unscored else metric)
+        self._set("loss", math.inf if unscored else loss)
+        if self.seconds is not None:
+            seconds = checked_number(f"The duration of {where}", self.seconds)
+            if not (math.isfinite(seconds) and seconds >= 0):
+                raise InputError(f"The duration of {where} must be a number of seconds, not {seconds}.")
+            self._set("seconds", seconds)
+
+    def _set(self, name: str, value: float | None) -> None:
+        object.__setattr__(self, name, value)  # frozen for everybody else
+
+    @property
+    def full(self) -> bool:
+        """Whether the whole data set was seen."""
+        return self.share == 1.0
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a journal's points were measured on.
+
+    Attributes:
+        model: The network in words, usually its class name; for people, not compared.
+        weights: Fingerprint of the weights.
+        criterion: How units were ranked ("fpgm", ...).
+        evaluator: Name of the evaluator.
+        baseline: Its score of the whole network.
+        higher_is_better: False for an error or a loss.
+        paths: Parameter name to layer path of every group, in parameter order.
+        costs: What the network costs at any ratios, or None if unknown; not compared.
+    """
+
+    model: str
+    weights: str
+    criterion: str
+    evaluator: str
+    baseline: float
+    higher_is_better: bool = True
+    paths: Mapping[str, str] = field(default_factory=dict)
+    costs: Costs | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("model", "weights", "criterion", "evaluator"):
+            checked_text(f"The journal header's {name}", getattr(self, name))
+        baseline = checked_number("The baseline", self.baseline)
+        if not math.isfinite(baseline):
+            raise InputError(f"The baseline must be a finite number, not {baseline}.")
+        if not isinstance(self.higher_is_better, bool):
+            raise InputError(f"higher_is_better must be True or False, not {self.higher_is_better!r:.80}.")
+        if not isinstance(self.paths, Mapping):
+            raise InputError(
+                f"The journal header's paths must map names to layer paths, not {self.paths!r:.80}."
+            )
+        for param, path in self.paths.items():
+            checked_text("A parameter name in the journal header", param)
+            checked_text(f"The layer path of {param}", path)
+        object.__setattr__(self, "baseline", baseline)
+        object.__setattr__(self, "paths", dict(self.paths))
+
+    def differences(self, other: Header) -> list[str]:
+        """Why points measured under ``other`` must not join those of this header, a clause each."""
+        clauses = []
+        if self.weights != other.weights:
+            ours, theirs = f"{self.model} {self.weights}", f"{other.model} {other.weights}"
+            clauses.append(f"the weights are not the same ({ours} there, {theirs} now)")
+        if self.criterion != other.criterion:
+            clauses.append(f"the criterion was {self.criterion} and is {other.criterion} now")
+        if self.evaluator != other.evaluator:
+            clauses.append(f"the evaluator was {self.evaluator} and is {other.evaluator} now")
+        if self.higher_is_better != other.higher_is_better:
+            was, now = ("higher", "lower") if self.higher_is_better else ("lower", "higher")
+            clauses.append(f"{was} scores were better and {now} are now")
+        if not same_baseline(self.baseline, other.baseline):
+            clauses.append(f"the baseline was {self.baseline:.6g} and is {other.baseline:.6g} now")
+        return clauses
+
+
+def same_baseline(one: float, other: float) -> bool:
+    """Whether two baselines differ by float noise only."""
+    return math.isclose(one, other, rel_tol=BASELINE_TOLERANCE, abs_tol=1e-12)
+
+
+def under_names(points: Iterable[Point], paths: Mapping[str, str]) -> list[Point]:
+    """Points under the names that ``paths`` (name to layer path) gives their layers, in its order and by
+    ratio.
+
+    Automatic names shift from process to process, so the layer path decides. A point of a layer that
+    ``paths`` doesn't list keeps its name, and comes last; it is left out if that name now belongs to another
+    layer. Of two points for one layer and ratio the later counts.
+    """
+    names = {path: name for name, path in paths.items()}
+    order = {name: position for position, name in enumerate(paths)}
+    chosen: dict[tuple[str, float], Point] = {}
+    for point in points:
+        path = point.path or paths.get(point.param, "")
+        name = names.get(path, point.param)
+        if paths.get(name, path) == path:
+            order.setdefault(name, len(order))
+            chosen[name, point.ratio] = replace(point, param=name, path=path)
+    return sorted(chosen.values(), key=lambda point: (order[point.param], point.ratio))

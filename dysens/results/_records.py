@@ -1,0 +1,214 @@
+"""The lines of a journal: strict JSON objects told apart by their kind, and who holds a claim."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn, Union
+
+import psutil  # type: ignore[import-untyped]
+
+from dysens.costs import Costs
+from dysens.errors import InputError, JournalError
+from dysens.ratios import checked_number, ratio_key
+from dysens.results._points import FORMAT, Header, Point, checked_text
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A process says that it computes this point, so that no other does."""
+
+    param: str
+    path: str
+    ratio: float
+    owner: Owner
+    time: float
+
+
+@dataclass(frozen=True)
+class Release:
+    """A process gives up every claim that it holds."""
+
+    owner: Owner
+
+
+_HEADER_FIELDS = ("model", "weights", "criterion", "evaluator", "baseline", "higher_is_better", "paths")
+
+Record = Union[Header, Point, Claim, Release]
+
+
+def to_json(value: Any) -> str:
+    """Strict JSON: no NaN, no infinity, readable beyond ASCII."""
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def from_json(text: str) -> Any:
+    """The value of a strict JSON text; anything else is an `InputError`, however it is broken."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise InputError("it is nested too deeply") from error
+    except ValueError as error:
+        raise InputError(f"it is not JSON: {error}") from error
+
+
+def _refuse_constant(token: str) -> NoReturn:
+    raise ValueError(f"{token} is no JSON number")
+
+
+def encode(record: Record) -> bytes:
+    """One line, with its newline."""
+    if isinstance(record, Header):
+        fields: dict[str, Any] = {"kind": "header", "format": FORMAT, **_header_fields(record)}
+    elif isinstance(record, Point):
+        fields = {"kind": "point", **point_fields(record)}
+    elif isinstance(record, Claim):
+        where = {"param": record.param, "path": record.path, "ratio": record.ratio}
+        fields = {"kind": "claim", **where, **asdict(record.owner), "time": record.time}
+    else:
+        fields = {"kind": "release", **asdict(record.owner)}
+    return (to_json(fields) + "\n").encode("utf-8")
+
+
+def decode(line: bytes) -> Record:
+    """The record that a line holds.
+
+    Raises:
+        InputError: It holds none; the message is a clause that says why.
+        JournalError: It is the header of a newer format.
+    """
+    try:
+        fields = from_json(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError("it is not UTF-8 text") from error
+    if not isinstance(fields, dict):
+        raise InputError("it is not a JSON object")
+    kind = fields.get("kind")
+    if not isinstance(kind, str) or kind not in _DECODERS:
+        raise InputError(f"it is of no known kind ({kind!r:.40})")
+    try:
+        return _DECODERS[kind](fields)
+    except KeyError as error:
+        raise InputError(f"the {kind} lacks {error}") from error
+
+
+def point_fields(point: Point) -> dict[str, Any]:
+    """The point as plain JSON values: an infinite loss becomes null."""
+    return {**asdict(point), "loss": point.loss if math.isfinite(point.loss) else None}
+
+
+def point_from(fields: Mapping[str, Any]) -> Point:
+    """The point that `point_fields` wrote; checks every value."""
+    loss = fields["loss"]
+    return Point(
+        param=fields["param"],
+        path=fields["path"],
+        ratio=fields["ratio"],
+        metric=fields["metric"],
+        loss=math.inf if loss is None else loss,
+        seconds=fields["seconds"],
+        share=fields.get("share", 1.0),
+    )
+
+
+def _header_fields(header: Header) -> dict[str, Any]:
+    fields = {name: getattr(header, name) for name in _HEADER_FIELDS}
+    return fields if header.costs is None else {**fields, "costs": header.costs.to_json()}
+
+
+def costs_from(fields: Mapping[str, Any]) -> Costs | None:
+    """The costs among these fields; None, with a warning, if they can't be read: what was measured counts without them."""
+    if fields.get("costs") is None:
+        return None
+    try:
+        return Costs.from_json(fields["costs"])
+    except InputError as error:
+        logger.warning("FLOPs and parameters are unknown: %s.", error)
+        return None
+
+
+def _header_from(fields: Mapping[str, Any]) -> Header:
+    version = fields["format"]
+    if isinstance(version, int) and version > FORMAT:
+        raise JournalError(
+            f"The journal has format {version}, and this dysens reads up to {FORMAT}: install a newer dysens."
+        )
+    if version != FORMAT:
+        raise InputError(f"{version!r:.40} is no format of a journal")
+    return Header(**{name: fields[name] for name in _HEADER_FIELDS}, costs=costs_from(fields))
+
+
+def _claim_from(fields: Mapping[str, Any]) -> Claim:
+    return Claim(
+        checked_text("The parameter of a claim", fields["param"]),
+        checked_text("The path of a claim", fields["path"]),
+        ratio_key(checked_number("The ratio of a claim", fields["ratio"])),
+        _owner_from(fields),
+        checked_number("The time of a claim", fields["time"]),
+    )
+
+
+def _release_from(fields: Mapping[str, Any]) -> Release:
+    return Release(_owner_from(fields))
+
+
+def _owner_from(fields: Mapping[str, Any]) -> Owner:
+    pid = fields["pid"]
+    if isinstance(pid, bool) or not isinstance(pid, int):
+        raise InputError(f"A process id must be a whole number, not {pid!r:.40}.")
+    host = checked_text("The host of a claim", fields["host"])
+    return Owner(host, pid, checked_number("The start time of a process", fields["started"]))
+
+
+_DECODERS: Mapping[str, Callable[[Mapping[str, Any]], Record]] = {
+    "header": _header_from,
+    "point": point_from,
+    "claim": _claim_from,
+    "release": _release_from,
+}
+
+
+START_TOLERANCE = 2.0
+"""Seconds by which a process's start time may be read differently: it is derived from the boot time, which a
+clock correction moves a little. A recycled process id is far further off."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """One process on one machine.
+
+    The start time tells a process from a later one that was given the same id.
+    """
+
+    host: str
+    pid: int
+    started: float
+
+    @classmethod
+    def current(cls) -> Owner:
+        """This process."""
+        return cls(platform.node(), os.getpid(), psutil.Process().create_time())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs on this machine, so that `is_alive` can know."""
+        return self.host == platform.node()
+
+    def is_alive(self) -> bool:
+        """Whether the process still runs; a killed child that its parent hasn't collected yet does not."""
+        try:
+            process = psutil.Process(self.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            return bool(abs(process.create_time() - self.started) <= START_TOLERANCE)
+        except (psutil.NoSuchProcess, ValueError, OverflowError):
+            return False
+        except psutil.AccessDenied:
+            return True

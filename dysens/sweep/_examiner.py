@@ -1,0 +1,125 @@
+"""Asking a scorer on which side of a target loss a masked model is, with no more data than that takes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dysens.compiled import EvaluatorScorer, PartialEvaluation, Scorer
+from dysens.errors import InputError
+from dysens.evaluators import Measurements, checked_baseline, metric_of, relative_loss
+from dysens.pruning import PrunePlan
+from dysens.ratios import checked_number
+from dysens.sweep._statistics import LOOKS, SCORES_PER_LOOK, Comparison, Estimate
+
+# What looking may cost, as a share of what the rest of the data would.
+_LOOKING_SHARE = 0.3
+# Fewer tell nothing.
+_LEAST_SAMPLES = 6
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a masked model.
+
+    Attributes:
+        estimate: Its loss.
+        decided: Whether that settles the side of the target; else it only leans to one.
+        measured: What its outputs tell so far, to go on from.
+    """
+
+    estimate: Estimate
+    decided: bool = True
+    measured: Measurements = field(default_factory=dict)
+
+
+class Examiner:
+    """Measures masked models against a target loss.
+
+    Args:
+        scorer: Scores the model. An `EvaluatorScorer` can stop early; any other sees all data.
+        target: The loss in question.
+        confidence: How sure a decision on part of the data has to be.
+
+    Attributes:
+        baseline: What the whole model scores.
+    """
+
+    def __init__(self, scorer: Scorer, target: float, confidence: float) -> None:
+        self.target = checked_number("target_loss", target)
+        self.confidence = checked_number("confidence", confidence)
+        if not math.isfinite(self.target) or self.target < 0:
+            raise InputError(f"target_loss has to be 0 or more, such as 0.02 for two per cent; not {target}.")
+        if not 0.5 <= self.confidence < 1:
+            raise InputError(
+                f"confidence has to be at least 0.5 and under 1, such as 0.95; not {confidence}."
+            )
+        self._scorer = scorer
+        self._comparison: Comparison | None = None
+        if isinstance(scorer, EvaluatorScorer):
+            start = time.perf_counter()
+            whole = scorer.measurements(PartialEvaluation())
+            self._pass_seconds = time.perf_counter() - start
+            baseline, self._score_seconds = _timed_score(scorer, [whole[number] for number in sorted(whole)])
+            self._comparison = Comparison(
+                scorer.evaluator.score, whole, scorer.samples, scorer.higher_is_better
+            )
+        else:
+            baseline = metric_of(scorer.score())
+        self.baseline = checked_baseline(baseline)
+
+    def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
+        """Say what is going to be measured, see `Scorer.expect`."""
+        self._scorer.expect(work)
+
+    def within(self, estimate: Estimate) -> bool:
+        """Whether the loss is at or under the target; one that is no number is not."""
+        return bool(estimate.loss <= self.target)
+
+    def examine(self, look: PartialEvaluation, then: PartialEvaluation | None = None) -> Evidence:
+        """Measure a masked model on part of the data, and see whether that decides the side.
+
+        Args:
+            look: What to measure; a function sees all data in any case.
+            then: What is likely to be examined next.
+        """
+        if self._comparison is None or not isinstance(self._scorer, EvaluatorScorer):
+            metric = metric_of(self._scorer.score(look.plan))
+            loss = relative_loss(self.baseline, metric, self._scorer.higher_is_better)
+            return Evidence(Estimate(metric, loss if np.isfinite(metric) else np.inf, 0.0, 1.0, 1))
+        start = time.perf_counter()
+        measured = self._scorer.measurements(look, then)
+        estimate = self._comparison.estimate(measured, self.target)
+        gained = max(estimate.share - self._comparison.share(look.seen), 1e-6)
+        self._pass_seconds = (time.perf_counter() - start) / gained
+        if estimate.decides(self.target, self.confidence):
+            return Evidence(estimate)
+        return Evidence(estimate, False, measured)
+
+    def next_look(self, share: float = 0.0) -> float:
+        """How much of the data to have seen at the next look. Few looks if the metric takes long to compute.
+
+        Args:
+            share: How much has been seen.
+        """
+        if self._comparison is None:
+            return 1.0
+        least = max(share, _LEAST_SAMPLES / self._comparison.samples)
+        left = self._pass_seconds * (1 - share)
+        affordable = _LOOKING_SHARE * left / max(self._score_seconds * SCORES_PER_LOOK, 1e-9)
+        return next((look for look in LOOKS if least < look <= affordable), 1.0)
+
+
+def _timed_score(scorer: EvaluatorScorer, measurements: Sequence[Any]) -> tuple[float, float]:
+    """The metric, and how many seconds it takes: the better of two, of which the first may have something to import."""
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        found = scorer.evaluator.score(measurements)
+        seconds.append(time.perf_counter() - start)
+    return found, min(seconds)

@@ -1,0 +1,186 @@
+"""Deciding from part of the data what all of it would say, at a stated confidence.
+
+A masked model is compared with the whole one on the same samples. The spread of the difference comes from a jackknife: the loss
+is computed with each block of batches left out in turn, so any metric will do, also a ratio such as hmean.
+
+All data are a sample too. A loss that lies nearer to the target than their own standard error might as well be on the other side
+of it on another day, and so no more data are spent on it than tell where it leans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from dysens.errors import DysensError
+from dysens.evaluators import Measurements, relative_loss
+
+LOOKS = (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
+"""At which shares of the data a decision is tried; every look is one more chance to err, and the confidence allows for that."""
+
+_MOST_BLOCKS = 20
+_LEAST_BLOCKS = 4
+# Looks overlap, so that seven err as seldom as four separate ones (Pocock's bounds, for confidences up to 0.99).
+_SEPARATE_LOOKS = 4
+# Points whose loss is this many times the target tell how much of a sample is lost at once.
+_TELLING = (0.5, 4.0)
+# For so many points, it is taken to be whole samples.
+_PRIOR_POINTS = 3
+
+SCORES_PER_LOOK = 2 * _MOST_BLOCKS + 3
+"""How often a look computes the metric, at most: of both models, with each block left out."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What part of the data says about the loss on all of it.
+
+    Attributes:
+        metric: The masked model's score on that part.
+        loss: Its loss there, against the whole model on the same samples.
+        error: The standard error of that loss as an estimate for all data; 0 if it is all data.
+        share: How much of the data it is.
+        blocks: How many blocks the error was estimated from.
+    """
+
+    metric: float
+    loss: float
+    error: float
+    share: float
+    blocks: int
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Where the loss on all data lies, at this confidence."""
+        if self.error == 0:
+            return self.loss, self.loss
+        reach = student_quantile((1 + confidence) / 2, self.blocks - 1) * self.error
+        return self.loss - reach, self.loss + reach
+
+    def decides(self, target: float, confidence: float) -> bool:
+        """Whether all data would put the loss on the same side of the target, as far as they can tell themselves."""
+        if self.share == 1:
+            return True
+        if self.blocks < _LEAST_BLOCKS or not math.isfinite(self.error):
+            return False
+        level = 1 - (1 - confidence) / _SEPARATE_LOOKS
+        distance = abs(self.loss - target) + self.error_of_all
+        return distance > student_quantile(level, self.blocks - 1) * self.error
+
+    @property
+    def error_of_all(self) -> float:
+        """The standard error that the loss on all data has itself, as a sample of what there might be."""
+        return self.error * math.sqrt(self.share / (1 - self.share)) if self.share < 1 else 0.0
+
+    def doubt(self, target: float) -> float:
+        """How easily more data might put the loss on the other side; the smaller the number, the surer."""
+        return self.error / max(abs(self.loss - target), 1e-9)
+
+
+class Comparison:
+    """Compares masked models with the whole one, batch by batch.
+
+    Args:
+        score: From measurements to the metric.
+        whole: What the whole model's outputs tell, for every batch.
+        samples: How many samples each batch has.
+        higher_is_better: False if the metric is an error.
+
+    Attributes:
+        samples: How many samples all data have.
+    """
+
+    def __init__(
+        self,
+        score: Callable[[Sequence[Any]], float],
+        whole: Measurements,
+        samples: Mapping[int, int],
+        higher_is_better: bool,
+    ) -> None:
+        self._score = score
+        self._whole = whole
+        self._samples = samples
+        self.samples = sum(samples.values())
+        self._higher_is_better = higher_is_better
+        self._lost_at_once: list[float] = [1.0] * _PRIOR_POINTS
+
+    def share(self, measured: Measurements) -> float:
+        """How much of the data has been measured."""
+        return (
+            1.0
+            if len(measured) == len(self._whole)
+            else sum(self._samples[n] for n in measured) / self.samples
+        )
+
+    def loss(self, measured: Measurements, numbers: Sequence[int]) -> tuple[float, float]:
+        """The masked model's metric and loss on some batches."""
+        ordered = sorted(numbers)
+        baseline = self._score([self._whole[number] for number in ordered])
+        metric = self._score([measured[number] for number in ordered])
+        return metric, relative_loss(baseline, metric, self._higher_is_better)
+
+    def estimate(self, measured: Measurements, target: float) -> Estimate:
+        """What the measured batches say.
+
+        Args:
+            measured: What the masked model's outputs tell.
+            target: The loss that matters: if the true one were there, this much spread has to be reckoned with at least.
+        """
+        numbers = list(measured)
+        share = self.share(measured)
+        blocks = [list(block) for block in np.array_split(numbers, min(len(numbers), _MOST_BLOCKS))]
+        try:
+            metric, loss = self.loss(measured, numbers)
+            if share == 1:
+                return Estimate(metric, loss, 0.0, 1.0, len(blocks))
+            if len(blocks) == 1:  # nothing is left if it is left out, and no metric is defined for nothing
+                return Estimate(metric, loss, math.inf, share, 1)
+            without = [
+                self.loss(measured, [n for b in blocks if b is not block for n in b])[1] for block in blocks
+            ]
+            baseline = self._score([self._whole[number] for number in sorted(numbers)])
+        except (
+            DysensError
+        ):  # a metric that these few samples do not define, such as a mean over no labelled object
+            return Estimate(math.nan, math.nan, math.inf, share, len(blocks))
+        spread = (len(blocks) - 1) / len(blocks) * float(np.sum((np.array(without) - np.mean(without)) ** 2))
+        seen = sum(self._samples[number] for number in numbers) * max(abs(baseline), 1e-3)
+        if _TELLING[0] * target <= loss <= _TELLING[1] * target and loss > 0:
+            self._lost_at_once.append(spread * seen / loss)
+        error, floor = math.sqrt(spread), self._least_error(seen, target)
+        # Of a finite set of samples, those that are left can only differ so much.
+        return Estimate(metric, loss, max(error, floor) * math.sqrt(1 - share), share, len(blocks))
+
+    def _least_error(self, seen: float, target: float) -> float:
+        """The error that a loss at the target would have.
+
+        Without it, a few samples without any difference would seem to prove that there is none. How much is lost at once,
+        in samples, other points have told: a classifier loses whole ones, a text detector one box of many.
+
+        Args:
+            seen: How many samples were measured, of those that the whole model gets right.
+            target: The loss in question.
+        """
+        return math.sqrt(float(np.mean(self._lost_at_once)) * max(target, 1e-3) / seen)
+
+
+def student_quantile(level: float, freedom: int) -> float:
+    """The quantile of Student's t distribution (by its expansion around the normal one; good to a per cent from 4 on).
+
+    Example:
+        >>> round(student_quantile(0.975, 9), 2)
+        2.26
+    """
+    z = NormalDist().inv_cdf(level)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))

@@ -22,13 +22,13 @@ COMMON = (*PLAIN, "strided", "split", "shuffle", "upsample", "transposed", "chan
 some_ratios = st.lists(st.floats(0, 0.99), min_size=1, max_size=6)
 
 
-@drawn(40)
+@drawn(30)
 @given(spec=specs(), ratios=some_ratios, kind=st.sampled_from(OPTIMIZERS))
 def test_any_network(spec: Spec, ratios: list[float], kind: str) -> None:
     check(spec, ratios, kind)
 
 
-@drawn(40)
+@drawn(30)
 @given(spec=specs(COMMON), ratios=some_ratios, kind=st.sampled_from(OPTIMIZERS))
 def test_common_network(spec: Spec, ratios: list[float], kind: str) -> None:
     check(spec, ratios, kind)

@@ -13,6 +13,7 @@ from dysens.model import tensors_by_path
 from dysens.sensitivity import DygraphSensitivity
 
 
+@pytest.mark.once("paddle3")  # one detector a stack: the next is exported on the other
 def test_a_pruned_detector_with_fused_branches_is_exported_and_stays_as_it_was(config, tmp_path):
     """PP-YOLOE's RepVGG blocks are fused for export. Untrained, but every box is kept: there is something to compare."""
     task = DetTask(config("ppyoloe_crn_s_shapes", "PPYOLOEHead.nms.score_threshold=0.0"), input_size=(96, 64))
@@ -62,7 +63,7 @@ def features(task: DetTask) -> list[np.ndarray]:
     return [each.numpy() for each in maps]
 
 
-@pytest.mark.once("paddle26")  # the detector above is exported on both stacks
+@pytest.mark.once("paddle26")
 def test_boxes_are_compared_image_by_image_and_foreign_names_are_told(layout, tmp_path, caplog):
     """Two pages at once. Without annotations in TestDataset, ppdet would name the ten classes as COCO's eighty."""
     pages = layout.config["EvalDataset"]["dataset_dir"]

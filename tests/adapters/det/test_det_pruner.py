@@ -88,6 +88,7 @@ def test_a_tool_that_is_not_there_is_a_sentence(monkeypatch):
         run_with_pruner()
 
 
+@pytest.mark.once("paddle3")  # test_det_trainer.py trains pruned detectors on both stacks
 def test_ppdets_trainer_trains_the_pruned_model_and_the_checkpoint_is_read_back(trained, tmp_path, told):
     settings, folder = trained
     with settings.installed() as live:

@@ -50,6 +50,7 @@ def test_the_backbone_is_pruned_together_with_the_branch_of_training(config, nam
     assert all(p.grad is not None and p.grad.shape == p.shape for p in shrunk)
 
 
+@pytest.mark.once("paddle26")
 def test_pp_lcnet_v3_fuses_after_the_cut(config):
     """Every block of the unfused backbone has several branches; cut, they still add up to one convolution."""
     task = OcrTask(config("ch_PP-OCRv4_det", "Global.pretrained_model=null", *SMALL_DET))

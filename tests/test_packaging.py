@@ -21,7 +21,7 @@ import pytest
 from results.common import header, point
 
 import dysens
-from dysens.adapters._installing import install_command
+from dysens.adapters import install_command
 from dysens.results import Journal
 
 ROOT = Path(__file__).parents[1]

@@ -10,6 +10,15 @@ import numpy as np
 import paddle
 
 from dysens.compiled import DEFAULT_CACHE_GIB
+from dysens.compress import (
+    ELIMINATION,
+    CompressOptions,
+    CompressOutcome,
+    Elimination,
+    Subject,
+    compress,
+    error_curves,
+)
 from dysens.costs import Costs, cost_of
 from dysens.criteria import Criterion, GroupCriterion, check_criterion, compensates, criterion_name
 from dysens.engines import EngineChoice, engine_for
@@ -77,20 +86,24 @@ class DygraphSensitivity:
         optimizer: paddle.optimizer.Optimizer | None = None,
         engine: EngineChoice = "auto",
         train_inputs: Any = None,
+        data: Any = None,
+        fold: bool = True,
     ) -> None:
         """Find the model's channel groups and prove them; the model is left as found.
 
         Args:
             model: The live layer.
             input_shape: A shape, several shapes, or example inputs: tensors, lists, dicts, a tuple of positional arguments.
-            criterion: "fpgm", "l1", "l2", "random", a function from a weight with filters along axis 0 to their scores, or
-                a `dysens.GroupCriterion`, such as `dysens.Variance`, which looks at data.
+            criterion: "fpgm", "l1", "l2", "random", a function from a weight with filters along axis 0 to their scores, a
+                `dysens.GroupCriterion`, such as `dysens.Variance`, which looks at data, or "elimination", which needs ``data``.
             skip_vars: Weights whose filters must stay: parameter names, layer paths, or glob patterns of either.
             optimizer: Its state is cut and restored along with the model.
             engine: "auto" and "native" probe the live layer; "paddleslim" asks PaddleSlim (Paddle 2.6 only); or an engine
                 of your own, see `dysens.engines.Engine`.
             train_inputs: Example arguments of the training forward, given like ``input_shape``. Then only groups are
                 offered that the training forward survives too.
+            data: For the criterion "elimination": unlabelled data, as `compress` takes them.
+            fold: With the criterion "elimination", whether what goes is folded into what stays.
         """
         if not isinstance(model, paddle.nn.Layer):
             raise InputError(f"model has to be a paddle.nn.Layer, not a {type(model).__name__}.")
@@ -98,7 +111,13 @@ class DygraphSensitivity:
             raise InputError(
                 "Paddle is in static mode, and dysens runs live layers: call paddle.disable_static() first."
             )
-        check_criterion(criterion)  # before the work begins
+        if (criterion == ELIMINATION) != (data is not None):
+            raise InputError(
+                'The argument data and the criterion "elimination" belong together: give both, or neither (compress takes data '
+                "of its own)."
+            )
+        if criterion != ELIMINATION:
+            check_criterion(criterion)  # before the work begins
         self._model = model
         self._criterion = criterion
         self._optimizer = optimizer
@@ -113,6 +132,8 @@ class DygraphSensitivity:
         left_out = groups_with(analysis.groups, skipped)
         reasons = {**analysis.reasons, **skip_reasons(left_out, skipped)}
         self._roles = analysis.roles
+        if criterion == ELIMINATION:
+            criterion = self._criterion = Elimination.of_data(model, analysis, self._views, data, fold)
         if isinstance(criterion, GroupCriterion):
             self._roles = criterion.compensate(analysis.roles)
         self._groups = GroupList(group for group in analysis.groups if group not in left_out)
@@ -120,7 +141,7 @@ class DygraphSensitivity:
             {n: reasons[path] for n, path in self._known.items() if path in reasons}
         )
         self._names = GroupNames(self._groups, self._known, self._unprunable)
-        self._cuts = Cuts(model, optimizer, self._views[0])
+        self._cuts = Cuts(model, optimizer, self._views[0], analysis.untried)
 
     @property
     def groups(self) -> GroupList:
@@ -237,12 +258,15 @@ class DygraphSensitivity:
     def estimate(
         self,
         loader: Iterable[Any] | Evaluator,
-        loss_fn: Callable[..., Any],
+        loss_fn: Callable[..., Any] | None = None,
         ratios: Iterable[float] | None = None,
         target_vars: Names | None = None,
         skip_vars: Names = (),
     ) -> TaylorCurves:
-        """A cheap first look: how much the training loss would rise, for every group and ratio, from one pass.
+        """A cheap first look at every group and ratio, from one pass over some data.
+
+        With a loss, it is how much the training loss would rise. Without one (and so without labels), it is the error of the
+        layers behind once units are eliminated and folded into the others, see `dysens.compress`.
 
         Args:
             loader: Batches such as ``[image, label]``; a few are enough. Or an `Evaluator`.
@@ -253,6 +277,9 @@ class DygraphSensitivity:
             skip_vars: As for `sensitive`.
         """
         groups = self._whole_groups(target_vars, skip_vars)
+        if loss_fn is None:
+            elimination = Elimination.of_data(self._model, self._analysis, self._views, loader)
+            return error_curves(elimination, groups, checked_ratios(ratios))
         return taylor_curves(self._model, groups, self._choice(), checked_ratios(ratios), loader, loss_fn)
 
     def ratios_by_flops(
@@ -312,6 +339,69 @@ class DygraphSensitivity:
         """The largest relative difference between the masked and the cut model, in the outputs or in any layer on the way."""
         plan = self._plan(self._units(self._names.ratios(ratios)))
         return difference(self._model, self._views, plan).amount
+
+    def compress(
+        self,
+        data: Any,
+        flops: float | None = None,
+        params: float | None = None,
+        latency: float | None = None,
+        max_loss: float | None = None,
+        evaluator: Evaluator | Callable[[], Any] | None = None,
+        samples: int = 64,
+        align: int | None = 8,
+        skip_vars: Names = (),
+        target_vars: Names | None = None,
+        sens: Sensitivities | None = None,
+        runtime: Any = "paddle",
+        progress: bool = True,
+    ) -> CompressOutcome:
+        """Cut the model in place to a budget, as little harmed as possible and without training; `restore` undoes it.
+
+        From one pass over unlabelled data follow which units the others can best replace (elimination), how they do it
+        (folding), and what it costs. Several allocations of the budget are compared as a whole by the error of the network's
+        outputs; the best one is scored if there is an evaluator.
+
+        Args:
+            data: An iterable of the model's arguments, a loader whose batches begin with them, or an `Evaluator`, which then
+                scores too. They should look like the data that matter; labels are not needed.
+            flops: Share of the FLOPs to remove, 0.5 for half of them.
+            params: Share of the parameters to remove.
+            latency: Share of the time to remove, measured on the exported model.
+            max_loss: Relative loss of score that is allowed. With a budget, less is removed where it would cost more; without
+                one, as much as it allows.
+            evaluator: Scores the result: an `Evaluator`, or a function that scores the live model (higher is better).
+            samples: How many samples to take from the data; a quarter of them is held back to compare on.
+            align: Leave a multiple of so many channels in every group that is cut; odd widths are not faster.
+            skip_vars: Weights whose filters must stay: parameter names, layer paths, or glob patterns of either.
+            target_vars: Cut only these groups, given alike.
+            sens: A sweep of the model, if there is one: then its losses are one more way to allocate.
+            runtime: What times the exported model: "paddle", "openvino", "onnxruntime", or a function or command that is given
+                the folder of the exported model and returns (prints) milliseconds.
+            progress: Show a progress bar.
+
+        Raises:
+            InputError: Data or options cannot be used.
+            UnreachableError: The budget is out of reach; the message says what is not.
+        """
+        self._cuts.require_whole("compress begins with")
+        subject = Subject(
+            self._model,
+            self._analysis.roles,
+            self._names.selected(target_vars, skip_vars),
+            self._views,
+            self._optimizer,
+        )
+        scoring = data if evaluator is None and isinstance(data, Evaluator) else evaluator
+        options = CompressOptions(
+            flops, params, latency, max_loss, scoring, samples, align, sens, runtime, progress
+        )
+        decision = compress(subject, data, options)
+        return decision.outcome(self._carried_out(decision.ratios, decision.units, decision.plan))
+
+    def compressed(self, data: Any, **options: Any) -> Preserved[CompressOutcome]:
+        """Have the model compressed for the length of a ``with`` block; takes what `compress` takes."""
+        return self._cuts.for_a_while(lambda: self.compress(data, **options))
 
     # What the methods above share
 

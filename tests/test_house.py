@@ -41,7 +41,17 @@ ROOMS = (
     "cli",
     "__main__",
 )
-GROUND = {"errors", "progress", "display", "settings", "flags", "_lazy", "_pickle", "_pickle_opcodes"}
+GROUND = {
+    "errors",
+    "progress",
+    "display",
+    "settings",
+    "flags",
+    "atomic",
+    "_lazy",
+    "_pickle",
+    "_pickle_opcodes",
+}
 
 
 def room_of(module: str) -> str:

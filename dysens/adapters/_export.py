@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import paddle
 
+from dysens.atomic import sync, sync_folder
 from dysens.compiled import SYMPTOM, interpolation_rewritten
 from dysens.costs import Array, Inputs, Predictor, model_files
 from dysens.model import map_leaves, preserved
@@ -52,19 +55,21 @@ def saved_and_run(
 
     Args:
         model: In eval mode.
-        prefix: The files' common path without endings; what is there of an earlier export is replaced.
+        prefix: The files' common path without endings; what is there of an earlier export is replaced once the new one has run.
         input_spec: As `paddle.jit.to_static` takes it.
         inputs: As `dysens.costs.Predictor` takes them.
     """
 
     def attempt(surroundings: AbstractContextManager[None]) -> list[Array]:
-        for stale in model_files(prefix):  # a program of another Paddle version would be loaded instead
-            stale.unlink()
-        with surroundings, preserved(model):  # to_static stays on a layer, with what it has traced
-            paddle.jit.save(
-                paddle.jit.to_static(model, input_spec=list(input_spec), full_graph=True), str(prefix)
-            )
-        return Predictor(prefix).answer(inputs)
+        with TemporaryDirectory(prefix=f".{prefix.name}-", dir=prefix.parent) as folder:
+            beside = Path(folder) / prefix.name
+            with surroundings, preserved(model):  # to_static stays on a layer, with what it has traced
+                paddle.jit.save(
+                    paddle.jit.to_static(model, input_spec=list(input_spec), full_graph=True), str(beside)
+                )
+            outputs = Predictor(beside).answer(inputs)
+            _replace(prefix, beside)
+        return outputs
 
     prefix.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -74,6 +79,19 @@ def saved_and_run(
             raise
         logger.info("Upsampling is written in a way that oneDNN of this Paddle version can run.")
         return attempt(interpolation_rewritten())
+
+
+def _replace(prefix: Path, beside: Path) -> None:
+    """Move a complete export into place. A program of another Paddle version would be loaded instead, so that goes first."""
+    new = {file.name: file for file in model_files(beside)}
+    for file in new.values():
+        sync(file)
+    for stale in model_files(prefix):
+        if stale.name not in new:
+            stale.unlink()
+    for name, file in new.items():
+        os.replace(file, prefix.with_name(name))
+    sync_folder(prefix.parent)
 
 
 def largest_gap(ours: Sequence[Array], theirs: Sequence[Array]) -> float:

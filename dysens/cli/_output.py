@@ -73,7 +73,8 @@ def results_apart() -> Iterator[TextIO]:
     kept = os.dup(1)
     try:
         os.dup2(2, 1)
-        with os.fdopen(os.dup(kept), "w", encoding=results.encoding, errors=results.errors) as apart:
+        # A terminal that knows only ASCII gets escapes for names beyond it, rather than nothing.
+        with os.fdopen(os.dup(kept), "w", encoding=results.encoding, errors="backslashreplace") as apart:
             yield apart
     finally:
         results.flush()

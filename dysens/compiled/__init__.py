@@ -6,7 +6,7 @@ from dysens.compiled._forward import FastForward
 from dysens.compiled._lanes import available_cores
 from dysens.compiled._masks import Consumers
 from dysens.compiled._paddle_workarounds import SYMPTOM, interpolation_rewritten
-from dysens.compiled._scorer import FunctionScorer, Scorer
+from dysens.compiled._scorer import FunctionScorer, Scorer, ServedWronglyError
 from dysens.compiled._steps import SYMBOLIC, needed
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "FunctionScorer",
     "PartialEvaluation",
     "Scorer",
+    "ServedWronglyError",
     "available_cores",
     "interpolation_rewritten",
     "needed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,8 @@ import paddle
 from dysens.compiled._calls import Packed, UnservableError, packed, rows_of
 from dysens.errors import InputError
 from dysens.model import leaves
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -38,6 +41,7 @@ class KeptBatches:
         self._budget = int(cache_gib * 2**30)
         self._count: int | None = None
         self._announced = 0
+        self._first_unkept: int | None = None
         self.kept: list[Any] = []
         self.bytes_left = self._budget
 
@@ -70,6 +74,12 @@ class KeptBatches:
             )
         number = len(self.kept) - 1
         for number, batch in islice(enumerate(source), len(self.kept), None):
+            if number == len(self.kept) and self._first_unkept not in (None, _contents(batch)):
+                self._first_unkept = None
+                logger.warning(
+                    "The loader gives other data at every pass, so that scores differ by chance: leave random augmentation out, "
+                    "or give a larger cache_gib, so that all batches are kept as they are at first."
+                )
             yield number, batch
         if number + 1 != self._count:
             raise InputError(
@@ -89,6 +99,8 @@ class KeptBatches:
             if keeping:
                 self.kept.append(batch)
                 self.bytes_left -= size
+            elif number == len(self.kept):
+                self._first_unkept = _contents(batch)
             count += 1
             yield number, batch
         if not count:
@@ -103,6 +115,12 @@ def size_of(batch: Any) -> int:
         for leaf in leaves(batch)
         if isinstance(leaf, (paddle.Tensor, np.ndarray))
     )
+
+
+def _contents(batch: Any) -> int:
+    """A number that tells batches apart."""
+    arrays = [leaf.numpy() if isinstance(leaf, paddle.Tensor) else leaf for leaf in leaves(batch)]
+    return hash(tuple(each.tobytes() if isinstance(each, np.ndarray) else repr(each) for each in arrays))
 
 
 def _length(source: Any) -> int:

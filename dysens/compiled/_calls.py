@@ -85,11 +85,14 @@ def rows_of(call: Packed) -> int | None:
     return leading.pop() if len(leading) == 1 else None
 
 
-def first_rows(call: Packed, most: int) -> Packed:
-    """The call with its first samples only, if it has more than ``most``."""
-    if (rows_of(call) or 0) <= most:
-        return call
-    return Packed(call.tree, tuple(tensor[:most] for tensor in call.tensors))
+def signature_of(call: Packed) -> str:
+    """What a forward without memory may depend on, besides the values of tensors."""
+    return f"{call.tree} {[(str(tensor.dtype), *tensor.shape) for tensor in call.tensors]}"
+
+
+def kind_of(call: Packed) -> str:
+    """Calls of one kind differ in nothing but the sizes of their tensors."""
+    return f"{call.tree} {[(str(tensor.dtype), len(tensor.shape)) for tensor in call.tensors]}"
 
 
 def largest_difference(ours: Any, theirs: Any) -> float:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,16 +16,18 @@ import numpy as np
 import paddle
 
 from dysens.compiled._batches import Chunk, KeptBatches, chunked, shuffled
-from dysens.compiled._calls import Packed, UnservableError, largest_difference, packed_call
+from dysens.compiled._calls import Packed, UnservableError, packed_call
 from dysens.compiled._copy import CompiledForward, Masks
 from dysens.compiled._forward import FastForward
 from dysens.compiled._lanes import Lanes, thread_plan
 from dysens.compiled._masks import Consumers
 from dysens.compiled._prefix import PrefixReuse, Work, worthwhile_cuts
-from dysens.compiled._scorer import Scorer
+from dysens.compiled._scorer import Scorer, ServedWronglyError
+from dysens.compiled._stacking import can_be_stacked
+from dysens.errors import DysensError
 from dysens.evaluators import Evaluator, Measurements
-from dysens.model import leaves, preserved
-from dysens.pruning import TOLERANCE, PrunePlan
+from dysens.model import fresh, leaves, preserved
+from dysens.pruning import PrunePlan
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,10 @@ class _Forward(NamedTuple):
     chunk: Chunk
     copy: CompiledForward | None
     run: Callable[[], list[np.ndarray]]
+
+
+class _ServedNowError(Exception):
+    """What is being measured was served by a copy that was just found to be wrong."""
 
 
 class EvaluatorScorer(Scorer):
@@ -85,7 +92,13 @@ class EvaluatorScorer(Scorer):
         self._chunks: list[Chunk] | None = None
         self._reuse: PrefixReuse | None = None
         self._forward_seconds = 0.0
+        self._served_before = False
         self._lanes = Lanes(1)
+
+    @property
+    def picks_at_random(self) -> bool:
+        """Whether part of the data is a random part: what is read again at every pass comes in the loader's order."""
+        return self._batches.complete
 
     def score(self, plan: PrunePlan | None = None, then: PrunePlan | None = None) -> float:
         """The evaluator's metric on all data."""
@@ -100,13 +113,31 @@ class EvaluatorScorer(Scorer):
         Args:
             look: What to measure.
             then: What is likely to be asked for next; cores that are idle begin with it.
+
+        Raises:
+            ServedWronglyError: Earlier measurements have to be made again.
         """
+        self._fast.look_around()
+        try:
+            found = self._measurements(look, then)
+        except _ServedNowError:
+            found = {}
+        if not self._fast.was_wrong():
+            self._served_before = self._served_before or self._fast.serves
+            return found
+        if self._served_before:
+            raise ServedWronglyError
+        return self._measurements(look, None)
+
+    def _measurements(self, look: PartialEvaluation, then: PartialEvaluation | None) -> Measurements:
         measured: dict[int, Any] = dict(look.seen)
         with preserved(self._model), self._fast.serving(look.plan), paddle.no_grad():
             self._model.eval()
+            self._fast.settle()
             if self._chunks is None:
+                state = self._fast.state
                 measured.update(self._first_pass())
-                self._chunks = self._prepared()
+                self._chunks = self._prepared(state)
             left = _Share(self.samples, measured, look.share)
             work = self._work(look.plan, measured, left)
             following: list[_Forward] = []
@@ -115,12 +146,24 @@ class EvaluatorScorer(Scorer):
             jobs, later = ({each.name: each.run for each in forwards} for forwards in (work, following))
             with closing(self._lanes.in_order(jobs, later)) as outputs:
                 for each, arrays in zip(work, outputs):
-                    measured.update(self._measured_chunk(each, arrays))
+                    measured.update(self._measured_chunk(each, arrays, look.plan))
             if left.any:
                 for number, batch in self._batches.unkept():
                     if number not in measured and left.take((number,)):
                         measured[number] = self._measured(batch)
         return measured
+
+    def first_batch_twice(self) -> tuple[float, float]:
+        """What the whole model scores on the first batch, and what it scores there when asked again; NaN if that is undefined."""
+        scores = []
+        with preserved(self._model), self._fast.serving(None), paddle.no_grad():
+            self._model.eval()
+            for _, (_, batch) in zip(range(2), (*islice(self._batches, 1),) * 2):
+                try:
+                    scores.append(float(self.evaluator.score([self._measured(batch)])))
+                except DysensError:  # nothing counts in it
+                    scores.append(math.nan)
+        return scores[0], scores[1]
 
     def _work(self, plan: PrunePlan | None, seen: Measurements, left: _Share) -> list[_Forward]:
         """The chunks that a look runs. Their copies are at hand then: none is made while others run."""
@@ -129,7 +172,8 @@ class EvaluatorScorer(Scorer):
         found = []
         for index, chunk in enumerate(self._chunks or ()):
             if chunk.members[0] not in seen and left.take(chunk.members):
-                copy = self._fast.copy_for(chunk.call) if chunk.call else None
+                accepted = self._fast.accepted(chunk.call) if chunk.call else None
+                copy = accepted.copy if accepted is not None else None
                 run = partial(self._forward, copy, index, chunk, masks)
                 found.append(_Forward((name, index), chunk, copy, run))
         return found
@@ -139,8 +183,8 @@ class EvaluatorScorer(Scorer):
         measured: dict[int, Any] = {}
         for number, batch in self._batches:
             if not number:
-                self._fast.crew = thread_plan(len(self._batches), self._fast.cores)
-                outputs = self._model(*self.evaluator.arguments(batch))  # this compiles the copy
+                self._fast.copies.crew = thread_plan(len(self._batches), self._fast.cores)
+                outputs = self._model(*fresh(self.evaluator.arguments(batch)))  # this compiles the copy
             self.samples[number] = _rows(self.evaluator.arguments(batch))
             if self._fast.serves and number < len(self._batches.kept):
                 continue
@@ -152,9 +196,10 @@ class EvaluatorScorer(Scorer):
         if not self._chunks or not self._fast.serves or self._forward_seconds == 0:
             return
         calls = [chunk.call for chunk in self._chunks if chunk.call is not None]
-        copy, observation = self._fast.copy_for(calls[0]), self._fast.observation(calls[0])
-        if copy is None:
+        accepted = self._fast.accepted(calls[0])
+        if accepted is None:
             return
+        copy, observation = accepted.copy, accepted.observation
         first = {c.path: observation.first_use(c.layer) for c in copy.recipe.consumers}
         ahead = []
         for plan, evaluations in work:
@@ -164,13 +209,14 @@ class EvaluatorScorer(Scorer):
             steps = [step for path in paths if (step := first[path]) is not None]
             if steps:
                 ahead.append(Work(frozenset(paths), min(steps), evaluations))
-        cuts = worthwhile_cuts(ahead, observation.elapsed, self._forward_seconds, self._fast.compile_seconds)
+        compile_seconds = self._fast.copies.compile_seconds
+        cuts = worthwhile_cuts(ahead, observation.elapsed, self._forward_seconds, compile_seconds)
         if not cuts:
             return
         try:
-            with self._fast.out_of_the_way():
+            with self._fast.live.alone(), paddle.no_grad():
                 self._reuse = PrefixReuse(
-                    self._model, copy, ahead, cuts, self._fast.crew, calls, self._batches.bytes_left
+                    self._model, copy, ahead, cuts, self._fast.copies.crew, calls, self._batches.bytes_left
                 )
         except (
             Exception
@@ -181,7 +227,8 @@ class EvaluatorScorer(Scorer):
             )
 
     def _measured(self, batch: Any) -> Any:
-        return self.evaluator.measure(self._model(*self.evaluator.arguments(batch)), batch)
+        # Copies, because a forward may write into its inputs, and the batch is needed again.
+        return self.evaluator.measure(self._model(*fresh(self.evaluator.arguments(batch))), batch)
 
     def _forward(
         self, copy: CompiledForward | None, index: int, chunk: Chunk, masks: Masks
@@ -193,50 +240,63 @@ class EvaluatorScorer(Scorer):
         found = self._reuse.arrays(index, chunk.call, masks) if shared and self._reuse is not None else None
         return copy.arrays(chunk.call, masks) if found is None else found
 
-    def _measured_chunk(self, forward: _Forward, arrays: Sequence[np.ndarray]) -> dict[int, Any]:
+    def _measured_chunk(
+        self, forward: _Forward, arrays: Sequence[np.ndarray], plan: PrunePlan | None
+    ) -> dict[int, Any]:
         batches = {number: self._batches.kept[number] for number in forward.chunk.members}
         if forward.copy is None:
             return {number: self._measured(batch) for number, batch in batches.items()}
-        each = zip(batches.items(), forward.chunk.split(forward.copy.returned(arrays)))
-        return {number: self.evaluator.measure(out, batch) for (number, batch), out in each}
+        outputs = forward.chunk.split(forward.copy.returned(arrays))
+        for out, batch in zip(outputs, batches.values()):
+            # Each batch as it would run alone: what runs together must not tell.
+            if not self._fast.agrees(out, partial(self._arguments, batch), plan):
+                raise _ServedNowError
+        return {
+            number: self.evaluator.measure(out, batch)
+            for out, (number, batch) in zip(outputs, batches.items())
+        }
 
-    def _prepared(self) -> list[Chunk]:
-        """The kept batches as chunks; measures how long they take."""
+    def _arguments(self, batch: Any) -> Packed:
+        return packed_call(self.evaluator.arguments(batch), {})
+
+    def _call(self, batch: Any, state: int) -> Packed:
+        """The model's arguments for a batch.
+
+        Raises:
+            UnservableError: The evaluator sets something in the model for it.
+        """
+        found = self._arguments(batch)
+        self._fast.check_state()
+        if self._fast.state != state:
+            raise UnservableError("the evaluator sets attributes of the model for its batches")
+        return found
+
+    def _prepared(self, state: int) -> list[Chunk]:
+        """The kept batches as chunks; measures how long they take.
+
+        Args:
+            state: The plain state that the model was in before the evaluator was asked for anything.
+        """
         alone = [Chunk((number,), (0,), None) for number in range(len(self._batches.kept))]
         if not self._fast.serves or self._model._forward_pre_hooks or self._model._forward_post_hooks:
             return shuffled(alone)
-        calls = [
-            (number, packed_call(self.evaluator.arguments(batch), {}))
-            for number, batch in enumerate(self._batches.kept)
-        ]
-        self._lanes = Lanes(self._fast.crew.lanes)
-        chunks = chunked(calls, stack=True)
-        if not self._can_be_stacked(dict(calls), chunks):
-            chunks = chunked(calls, stack=False)
-        for chunk in chunks[:1]:
-            copy = self._fast.copy_for(chunk.call) if chunk.call is not None else None
-            if copy is not None and chunk.call is not None:
-                masks = self._consumers.masks(None)
-                copy(chunk.call, masks)  # the first run prepares oneDNN's kernels
-                start = time.perf_counter()
-                copy(chunk.call, masks)
-                self._forward_seconds = (time.perf_counter() - start) * len(chunks) / self._fast.crew.lanes
-        return chunks
-
-    def _can_be_stacked(self, calls: Mapping[int, Packed], chunks: Sequence[Chunk]) -> bool:
-        """Whether samples are independent: the outputs of batches that run together are those that each has alone."""
-        chunk = next((chunk for chunk in chunks if len(chunk.members) > 1), None)
-        if chunk is None or chunk.call is None:
-            return True
-        copy, masks = self._fast.copy_for(calls[chunk.members[0]]), self._consumers.masks(None)
-        if copy is None or not copy.fits(chunk.call):
-            return False
         try:
-            together = chunk.split(copy(chunk.call, masks))
-        except UnservableError:
-            return False
-        pairs = zip(together, (copy(calls[number], masks) for number in chunk.members))
-        return all(largest_difference(one, other) <= TOLERANCE for one, other in pairs)
+            calls = [(number, self._call(batch, state)) for number, batch in enumerate(self._batches.kept)]
+        except UnservableError as reason:
+            self._fast.give_up(str(reason))
+            return shuffled(alone)
+        self._lanes = Lanes(self._fast.copies.crew.lanes)
+        chunks = chunked(calls, stack=True)
+        if not can_be_stacked(dict(calls), chunks, self._fast, self._consumers.masks(None)):
+            chunks = chunked(calls, stack=False)
+        accepted = [self._fast.accepted(chunk.call) for chunk in chunks if chunk.call is not None]
+        copies = [each.copy for each in accepted if each is not None]
+        if chunks and len(copies) == len(chunks) and chunks[0].call is not None:
+            start = time.perf_counter()
+            copies[0](chunks[0].call, self._consumers.masks(None))
+            seconds = (time.perf_counter() - start) * len(chunks)
+            self._forward_seconds = seconds / self._fast.copies.crew.lanes
+        return chunks
 
 
 class _Share:

@@ -1,8 +1,9 @@
 """The forward of a live model, served by a compiled copy as long as that says the same.
 
-On CPU, every call of the live model during a sweep goes to a copy that was compiled for it (see `compiled`). The copy is
-compared with the live forward on the first real batch, whole and masked. What it cannot serve, the live model runs itself,
-and a warning says why, once.
+On CPU, every call of the live model during a sweep goes to a copy that was compiled for it (see `compiled`). A copy serves
+only what it was seen to do right: calls of a signature (sizes, types, nesting, other arguments) for which it was compared with
+the live model, whole and masked, and only while the plain state of the layers is what it was then. A random share of the
+calls is compared while it serves. What it cannot serve, the live model runs itself, and a warning says why, once.
 """
 
 from __future__ import annotations
@@ -10,37 +11,33 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import paddle
 
-from dysens.compiled._calls import Packed, UnservableError, first_rows, largest_difference, packed_call
-from dysens.compiled._copy import CompiledForward, compiled_forward
-from dysens.compiled._export import ExportSpec
+from dysens.compiled._calls import Packed, UnservableError, packed_call
+from dysens.compiled._copies import Accepted, ComparedCopies
 from dysens.compiled._lanes import ThreadPlan, available_cores
+from dysens.compiled._live_model import LiveModel
 from dysens.compiled._masks import Consumers
-from dysens.compiled._steps import Observation, observed
-from dysens.compiled._watch import WeightWatch
-from dysens.errors import ForwardError, InputError, in_a_sentence
-from dysens.model import TensorState, all_tensors, leaves, preserved
+from dysens.compiled._spot_checks import SpotChecks
+from dysens.compiled._watch import AttributeWatch, State, WeightWatch
+from dysens.errors import ForwardError, InputError
+from dysens.model import map_leaves
 from dysens.pruning import TOLERANCE, PrunePlan, masked
 
 logger = logging.getLogger(__name__)
 
 FAST_CHOICES = ("auto", "on", "off")
 
-# Inputs of the first size get a copy for that size, which runs fastest; those of other sizes share one for any size. Where
-# that cannot be exported, some more sizes get copies of their own.
-_FIRST = (("any batch size", False), ("any batch size", True), ("fixed size", False), ("fixed size", True))
-_LATER = (("any size", True), *_FIRST)
-_MOST_COPIES = 6
+_MOST_STATES = 8
 # A forward that takes less than this is left alone until the live model has run for as long as compiling would take.
 _QUICK_FORWARD_SECONDS = 0.005
 _PATIENCE_SECONDS = 2.0
-# Comparing takes the live forward, which is slow: of large batches some samples are enough.
-_ROWS_TO_COMPARE = 8
+# Comparing a signature takes two live forwards: where nearly every call has one of its own, there is nothing to gain.
+_SIGNATURES_BEFORE_DOUBT = 64
 
 
 class FastForward:
@@ -54,9 +51,11 @@ class FastForward:
         cores: How many cores the copy may use; all if not given.
 
     Attributes:
-        compile_seconds: How long the last copy took to make.
-        cores: How many cores it may use.
-        crew: How copies use them. Calls come one at a time unless told otherwise, before the first.
+        cores: How many cores a copy may use.
+        copies: The copies. Calls come one at a time unless their crew is told otherwise, before the first.
+        live: The model itself.
+        state: The number of the plain state that the model was in when it was last looked at.
+        training: Whether the last call ran in training mode.
     """
 
     def __init__(
@@ -69,22 +68,24 @@ class FastForward:
     ) -> None:
         if fast not in FAST_CHOICES:
             raise InputError(f'fast has to be "auto", "on" or "off", not {fast!r:.80}.')
-        self.compile_seconds = 0.0
         self.cores = cores or available_cores()
-        self.crew = ThreadPlan(1, self.cores)
+        self.training = False
         self._model = model
         self._consumers = consumers
-        self._checks = checks
         self._strict = fast == "on"
-        self._layers = model.sublayers(include_self=True)
-        self._forward = model.forward
-        self._unmasked = [TensorState(tensor) for tensor in all_tensors(model)]
-        self._copies: dict[str, list[CompiledForward]] = {}
-        self._observations: dict[str, Observation] = {}
+        self._attributes = AttributeWatch(model)
+        self.live = LiveModel(model, consumers, checks, self._attributes)
+        self.copies = ComparedCopies(self.live, consumers, ThreadPlan(1, self.cores))
+        self._states: list[State] = []
+        self.state = 0
+        self._calls = 0
+        self._spots: SpotChecks | None = None
         self._plan: PrunePlan | None = None
         self._weights_masked = False
+        self._weights: WeightWatch | None = None
         self._watch: WeightWatch | None = None
         self._differentiated = False
+        self._distrusted = False
         self._patience = 0.0 if self._strict else math.inf
         self._masks = consumers.masks(None)
         self._why_not: str | None = 'fast is "off"' if fast == "off" else None
@@ -118,68 +119,151 @@ class FastForward:
         finally:
             self._plan, self._weights_masked, self._watch = None, False, None
             if own:
-                self._model.forward = self._forward
+                self._model.forward = self.live.forward
             else:
                 self._model.__dict__.pop("forward", None)
 
-    @contextmanager
-    def out_of_the_way(self) -> Iterator[None]:
-        """Inside, the live model has its own forward and unmasked weights."""
-        with preserved(self._model), paddle.no_grad():
-            self._model.forward = self._forward
-            for state in self._unmasked:
-                state.restore()
-            yield
+    def look_around(self) -> None:
+        """Before a model is scored: see whether somebody wrote to its weights since the last time."""
+        if not self.serves:
+            return
+        if self._weights is None:
+            self._weights = WeightWatch(self._model)
+        elif self._weights.changed():
+            self.give_up("weights or statistics of the model changed between two points")
 
     def gradients_were_lost(self) -> bool:
         """Whether somebody went backwards through outputs of a copy, which leads nowhere; no copy serves from then on."""
         lost, self._differentiated = self._differentiated, False
         if lost:
-            self._give_up("the evaluation computes gradients")
+            self.give_up("the evaluation computes gradients")
         return lost
 
-    def copy_for(self, call: Packed) -> CompiledForward | None:
-        """The copy that serves such a call, made if need be; None if there can be none."""
-        copies = self._copies.setdefault(_kind(call), [])
-        fitting = next((copy for copy in copies if copy.fits(call)), None)
-        if fitting is not None or not self.serves or not (copies or self._is_worth_it(call)):
-            return fitting
-        if len(copies) == _MOST_COPIES:
-            self._give_up(
-                f"the inputs come in more than {_MOST_COPIES} sizes, and each needs a copy of its own"
-            )
+    def was_wrong(self) -> bool:
+        """Whether a copy was found to differ from the live model since this was last asked; it no longer serves."""
+        wrong, self._distrusted = self._distrusted, False
+        return wrong
+
+    def accepted(self, call: Packed) -> Accepted | None:
+        """The copy that serves such a call, made and compared if need be; None if there can be none."""
+        if not self.serves or not (self.copies or self._is_worth_it(call)):
             return None
-        return self._made(call, copies)
+        try:
+            found = self.copies.accept(call, self.state)
+        except UnservableError as reason:
+            self.give_up(str(reason))
+            return None
+        if self._spots is None:
+            self._spots = SpotChecks(found.observation.seconds, found.seconds)
+        return found
 
-    def observation(self, call: Packed) -> Observation:
-        """The live forward pass with which the copy for such calls was compared."""
-        return self._observations[_kind(call)]
+    def check_state(self) -> None:
+        """Before a copy serves: find out which one may.
 
-    def _serve(self, *arguments: Any, **keywords: Any) -> Any:
-        copy = None
+        Raises:
+            UnservableError: None may, for a reason that holds for all calls.
+        """
+        for path, layer in self._model.named_sublayers(include_self=True):
+            if layer.training:
+                # Not only this call: statistics or weights may change, and the copy would not know.
+                raise UnservableError(f"the evaluation runs the model in training mode{_at(path)}")
+            if path and (layer._forward_pre_hooks or layer._forward_post_hooks):
+                raise UnservableError(
+                    f"layers inside the model have hooks, which a compiled copy would not run{_at(path)}"
+                )
+        if self._watch is not None and self._watch.changed():
+            raise UnservableError("the evaluation changes weights or statistics of the model")
+        state = self._attributes.state()
+        if state["auto_cast"][0] not in ("AmpLevel.O0", "0"):
+            raise UnservableError("the evaluation runs under auto_cast")
+        same = (
+            i
+            for i, each in enumerate(self._states)
+            if each == state or not self._attributes.changed(each, state)
+        )
+        known = next(same, None)
+        if known is None and len(self._states) == _MOST_STATES:
+            place = self._attributes.changed(self._states[-1], state)[0]
+            raise UnservableError(f"{place} has another value in every other call")
+        if known is None:
+            self._states.append(state)
+            known = len(self._states) - 1
+        self.state, self._states[known] = known, state
+
+    def settle(self) -> None:
+        """`check_state` for all calls that follow; gives up where no copy may serve them."""
         if self.serves:
             try:
-                self._check_surroundings()
-                call = packed_call(arguments, keywords)
-                copy = self.copy_for(call)
+                self.check_state()
             except UnservableError as reason:
-                self._give_up(str(reason))
-        if copy is not None:
-            return self._noticing_gradients(copy(call, self._masks))
+                self.give_up(str(reason))
+
+    def agrees(self, outputs: Any, call: Callable[[], Packed], plan: PrunePlan | None) -> bool:
+        """Whether what was served is right, as far as it was picked to be compared with the live model.
+
+        Args:
+            outputs: What a copy gave.
+            call: Gives the call that it was for.
+            plan: Whose masks were on.
+        """
+        self._calls += 1
+        if self._spots is None or not self._spots.due():
+            return True
+        with self.live.alone():
+            apart = self.live.difference(outputs, call(), plan)
+        if apart is None or apart <= TOLERANCE:
+            return True
+        why = (
+            f"outputs of the compiled copy differ from the live model's by {apart:.2g} of the largest output"
+        )
+        if self._strict:
+            raise ForwardError(
+                f'fast="on", but in a spot check the {why}: the numbers so far cannot be trusted.'
+            )
+        self._why_not = why
+        self._distrusted = True
+        logger.warning("In a spot check the %s. What it served is measured again with the live model.", why)
+        return False
+
+    def _serve(self, *arguments: Any, **keywords: Any) -> Any:
+        accepted = None
+        self.training = self._model.training
+        if self.serves:
+            try:
+                self.check_state()
+                call = packed_call(arguments, keywords)
+                if len(self.copies) >= max(_SIGNATURES_BEFORE_DOUBT, self._calls):
+                    raise UnservableError(
+                        "nearly every call has inputs of another size, and each size has to be compared"
+                    )
+                accepted = self.accepted(call)
+            except UnservableError as reason:
+                self.give_up(str(reason))
+        if accepted is not None:
+            outputs = accepted.copy(call, self._masks)
+            if self.agrees(outputs, lambda: call, self._plan):
+                return self._noticing_gradients(outputs)
         on = nullcontext() if self._plan is None or self._weights_masked else masked(self._model, self._plan)
         start = time.perf_counter()
         with on:
-            outputs = self._forward(*arguments, **keywords)
+            outputs = self.live.forward(*arguments, **keywords)
         self._patience -= time.perf_counter() - start
         return outputs
 
     def _noticing_gradients(self, outputs: Any) -> Any:
-        if paddle.is_grad_enabled():
-            for tensor in leaves(outputs):
-                if isinstance(tensor, paddle.Tensor) and tensor.is_floating_point():
-                    tensor.stop_gradient = False
-                    tensor.register_hook(self._notice_gradient)
-        return outputs
+        """Outputs that can be differentiated and written to, as those of a live model."""
+        if not paddle.is_grad_enabled():
+            return outputs
+
+        def differentiable(leaf: Any) -> Any:
+            if not (isinstance(leaf, paddle.Tensor) and leaf.is_floating_point()):
+                return leaf
+            leaf.stop_gradient = False
+            leaf.register_hook(self._notice_gradient)
+            # Paddle lets nobody write to a tensor that gradients end in; to one that is computed, it does.
+            return paddle.assign(leaf)
+
+        return map_leaves(differentiable, outputs)
 
     def _notice_gradient(self, gradient: paddle.Tensor) -> None:
         self._differentiated = True
@@ -187,25 +271,20 @@ class FastForward:
     def _is_worth_it(self, call: Packed) -> bool:
         """Whether compiling will pay; toys are faster without."""
         if self._patience == math.inf:
-            some = first_rows(call, _ROWS_TO_COMPARE)
-            with self.out_of_the_way():
-                self._live(some)
-                start = time.perf_counter()
-                self._live(some)
-                quick = time.perf_counter() - start < _QUICK_FORWARD_SECONDS
-            self._patience = _PATIENCE_SECONDS if quick else 0.0
+            seconds = self._live_seconds(call)
+            if seconds < 10 * _QUICK_FORWARD_SECONDS:  # the first run takes longer than others
+                seconds = self._live_seconds(call)
+            self._patience = _PATIENCE_SECONDS if seconds < _QUICK_FORWARD_SECONDS else 0.0
         return self._patience <= 0
 
-    def _check_surroundings(self) -> None:
-        if any(layer.training for layer in self._layers):
-            # Not only this call: statistics or weights may change, and the copy would not know.
-            raise UnservableError("the evaluation runs the model in training mode")
-        if any(layer._forward_pre_hooks or layer._forward_post_hooks for layer in self._layers[1:]):
-            raise UnservableError("layers inside the model have hooks, which a compiled copy would not run")
-        if self._watch is not None and self._watch.changed():
-            raise UnservableError("the evaluation changes weights or statistics of the model")
+    def _live_seconds(self, call: Packed) -> float:
+        with self.live.alone():
+            start = time.perf_counter()
+            self.live.run(call)
+            return time.perf_counter() - start
 
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
+        """Let the live model run from now on, and say why in a line."""
         if self._strict:
             raise ForwardError(f'fast="on", but no compiled copy can stand in for the model: {why}.')
         self._why_not = why
@@ -214,63 +293,6 @@ class FastForward:
             why,
         )
 
-    def _made(self, call: Packed, copies: list[CompiledForward]) -> CompiledForward | None:
-        """The first copy that can be made and that gives what the live forward gives."""
-        reasons = []
-        with self.out_of_the_way():
-            some = first_rows(call, _ROWS_TO_COMPARE)
-            self._observations[_kind(call)] = observed(self._model, lambda: self._live(some))
-            for freedom, convert in _LATER if copies else _FIRST:
-                start = time.perf_counter()
-                example = call if freedom == "fixed size" else some
-                try:
-                    copy = compiled_forward(self._model, self._recipe(example, freedom, convert), self.crew)
-                    self._compare(copy, example)
-                except Exception as error:  # export and predictor fail in ways that cannot be listed
-                    reasons.append(_clause(error))
-                    logger.debug("no copy for %s (converted: %s)", freedom, convert, exc_info=True)
-                    continue
-                self.compile_seconds = time.perf_counter() - start
-                copies.append(copy)
-                return copy
-        self._give_up(reasons[0])
-        return None
 
-    def _recipe(self, call: Packed, freedom: str, convert: bool) -> ExportSpec:
-        observation = self.observation(call)
-        used = [c for c in self._consumers.all if observation.first_use(c.layer) is not None]
-        cuts = sorted({observation.first_use(c.layer) or 0 for c in used} - {0})
-        return ExportSpec(call, freedom, convert, consumers=used, cuts=cuts)
-
-    def _live(self, call: Packed) -> Any:
-        arguments, keywords = call.unpacked(call.tensors)
-        return self._forward(*arguments, **keywords)
-
-    def _compare(self, copy: CompiledForward, call: Packed) -> None:
-        apart = largest_difference(copy(call, self._consumers.masks(None)), self._live(call))
-        if not apart <= TOLERANCE:
-            raise UnservableError(
-                f"the outputs of the compiled copy differ by {apart:.2g} of the largest output"
-            )
-        # Where boxes are sorted out inside the model, rounding may tip a single one: one plan that agrees is enough.
-        for plan in self._checks:
-            with masked(self._model, plan):
-                outputs = self._live(call)
-            apart = largest_difference(copy(call, self._consumers.masks(plan)), outputs)
-            if apart <= TOLERANCE:
-                return
-        if self._checks:
-            raise UnservableError(
-                f"with channels masked, the outputs of the compiled copy differ by {apart:.2g}"
-            )
-
-
-def _kind(call: Packed) -> str:
-    """Calls of one kind differ in nothing but the sizes of their tensors."""
-    return f"{call.tree} {[(str(tensor.dtype), len(tensor.shape)) for tensor in call.tensors]}"
-
-
-def _clause(error: Exception) -> str:
-    if isinstance(error, UnservableError):
-        return str(error)
-    return f"it cannot be exported ({in_a_sentence(error)})"
+def _at(path: str) -> str:
+    return f' (layer "{path}")' if path else ""

@@ -10,7 +10,7 @@ import paddle
 
 from dysens.groups import ChannelGroup, Role
 from dysens.model import tensors_by_path
-from dysens.pruning import PrunePlan
+from dysens.pruning import PrunePlan, TensorCut
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +69,10 @@ class Consumers:
             for index in self._fed[self._tensors[item.tensor], item.axis]:
                 masks[index].reshape(-1)[list(item.removed)] = 0.0
         return {consumer.path: mask for consumer, mask in zip(self.all, masks)}
+
+    def paths_fed(self, mask: TensorCut) -> set[str]:
+        """The consumers whose input a mask switches off."""
+        return {self.all[index].path for index in self._fed[self._tensors[mask.tensor], mask.axis]}
 
 
 def _mask_shape(role: Role) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import paddle
 
-from dysens.compiled._calls import Packed, largest_difference
+from dysens.compiled._calls import Packed, largest_difference, signature_of
 from dysens.compiled._copy import CompiledForward, Masks, compiled_forward
 from dysens.compiled._lanes import ThreadPlan
 from dysens.pruning import TOLERANCE
@@ -79,7 +79,7 @@ class PrefixReuse:
         work: What lies ahead.
         cuts: Where to begin.
         crew: How the copies use the cores.
-        calls: The model's arguments for each chunk of data; the copies are tried on the first.
+        calls: The model's arguments for each chunk of data; the copies are tried on one of each signature.
         budget: How many bytes of outputs may be kept.
 
     Attributes:
@@ -105,13 +105,15 @@ class PrefixReuse:
         values = dict(zip(self._steps, self._beginning.arrays(example, {})))
         self._kept = _kept_chunks(calls, sum(array.nbytes for array in values.values()), budget)
         self._ends: list[tuple[frozenset[str], CompiledForward]] = []
+        examples = {signature_of(call): call for call in reversed(calls)}.values()
+        values_of = [(call, dict(zip(self._steps, self._beginning.arrays(call, {})))) for call in examples]
         for cut, until in zip(cuts, (*cuts[1:], None)):
             mine = [w for w in work if w.first >= cut and (until is None or w.first < until)]
             paths = frozenset(path for each in mine for path in each.masked)
             consumers = [consumer for consumer in whole.recipe.consumers if consumer.path in paths]
             recipe = replace(bare, given=whole.live[cut], consumers=consumers)
             end = compiled_forward(model, recipe, crew, values)
-            if self._agrees(end, example, values):
+            if all(self._agrees(end, *each) for each in values_of):
                 self._ends.append((paths, end))
 
     def arrays(self, number: int, call: Packed, masks: Masks) -> list[np.ndarray] | None:

@@ -14,6 +14,13 @@ from dysens.model import isolate, preserved
 from dysens.pruning import PrunePlan, masked
 
 
+class ServedWronglyError(Exception):
+    """Earlier scores came from a compiled copy that was found to be wrong: they have to be measured again.
+
+    From now on the scorer runs the live model.
+    """
+
+
 class Scorer(ABC):
     """Scores the live model, whole or masked, and leaves it as found.
 
@@ -54,19 +61,39 @@ class FunctionScorer(Scorer):
         self._function = function
         self._optimizer = optimizer
         self._fast = fast
+        self._served_before = False
 
     def score(self, plan: PrunePlan | None = None, then: PrunePlan | None = None) -> object:
-        """What the function returns."""
+        """What the function returns.
+
+        Raises:
+            ServedWronglyError: Earlier scores have to be measured again.
+        """
+        self._fast.look_around()
         try:
             found = self._scored(plan)
         except Exception:
-            if not self._fast.gradients_were_lost():
+            if not self._must_repeat():
                 raise
         else:
-            if not self._fast.gradients_were_lost():
+            if not self._must_repeat():
+                self._served_before = self._served_before or self._fast.serves
                 return found
-        # It trains, and a compiled copy has nothing to train: once more, with the live model.
         return self._scored(plan)
+
+    @property
+    def in_training_mode(self) -> bool:
+        """Whether the last call of the model in the last score ran in training mode."""
+        return self._fast.training
+
+    def _must_repeat(self) -> bool:
+        """Whether a score is worth nothing because a copy served it, and the live model has to run once more."""
+        if self._fast.was_wrong():
+            if self._served_before:
+                raise ServedWronglyError
+            return True
+        # It trains, and a compiled copy has nothing to train.
+        return self._fast.gradients_were_lost()
 
     def _scored(self, plan: PrunePlan | None) -> object:
         with preserved(self._model, self._optimizer, gradients=True):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import paddle
 from paddle.jit.dy2static.program_translator import ProgramTranslator
 from paddle.nn.layer.rnn import RNNBase, RNNCellBase
-
-from dysens.model import preserved
 
 # What happens after a step: number of the step, layer, outputs; it may return other outputs.
 AfterStep = Callable[[int, paddle.nn.Layer, Any], Any]
@@ -54,42 +50,6 @@ class StepCounter:
         number = self._next
         self._next += 1
         return self._after(number, layer, outputs)
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One forward pass, seen from outside.
-
-    Attributes:
-        outputs: What it returned.
-        layers: For each step, the id of its layer.
-        elapsed: For each step, the share of the time that had passed when it ended.
-    """
-
-    outputs: Any
-    layers: tuple[int, ...]
-    elapsed: tuple[float, ...]
-
-    def first_use(self, layer: paddle.nn.Layer) -> int | None:
-        """The first step of a layer; None if it never runs."""
-        return self.layers.index(id(layer)) if id(layer) in self.layers else None
-
-
-def observed(model: paddle.nn.Layer, forward: Callable[[], Any]) -> Observation:
-    """Run ``forward``, which calls the model, and note its steps."""
-    layers: list[int] = []
-    ends: list[float] = []
-
-    def note(number: int, layer: paddle.nn.Layer, outputs: Any) -> None:
-        layers.append(id(layer))
-        ends.append(time.perf_counter())
-
-    with preserved(model):
-        StepCounter(model, note)
-        start = time.perf_counter()
-        outputs = forward()
-        total = time.perf_counter() - start
-    return Observation(outputs, tuple(layers), tuple((end - start) / total for end in ends))
 
 
 SYMBOLIC = (paddle.static.Variable, paddle.pir.Value)

@@ -76,7 +76,7 @@ def cost_of(model: nn.Layer, view: View) -> Cost:
                 watch(path, layer, counter)
             elif not layer.sublayers() and any(p.ndim > 1 for p in layer.parameters()):
                 unknown.append(path)
-        model(*eager_view.arguments)
+        model(*eager_view.fresh())
     return Cost(
         sum(flops.values()),
         count_params(model),

@@ -16,6 +16,13 @@ from dysens.errors import InputError, nearest
 # Finer steps than this make a search slower, and no choice better.
 _STEPS = 40
 
+# Far more than any network has. A file that says more would make a report take all memory.
+_MOST = {"groups": 10_000, "widths": 20_000, "terms": 200_000}
+_MOST_CHANNELS = 2**20
+_MOST_WIDTHS_OF_A_TERM = 16
+_MOST_CELLS = 5 * 10**7  # ratios to choose from times widths: what a search holds
+_MOST_FLOPS, _MOST_PARAMS = 1e18, 10**15
+
 Losing = Union[int, tuple[int, ...]]
 """Channels that go with every step; or, where units are not all alike, how many are gone after 0, 1, 2 ... steps."""
 
@@ -220,6 +227,8 @@ class _Checked:
     def costs(self) -> Costs:
         groups = tuple(map(self._group, self._rows("groups", 6)))
         widths = tuple(self._width(row, groups) for row in self._rows("widths", 2))
+        if sum(min(group.steps, _STEPS) for group in groups) * len(widths) > _MOST_CELLS:
+            raise InputError("the costs hold more groups and widths than a network can have")
         terms = tuple(self._term(row, len(widths)) for row in self._rows("terms", 3))
         return Costs(groups, widths, terms)
 
@@ -229,17 +238,20 @@ class _Checked:
             isinstance(row, list) and len(row) == length for row in rows
         ):
             raise InputError(f"the costs need {name}: a list of lists of {length}")
+        if len(rows) > _MOST[name]:
+            raise InputError(f"the costs hold {len(rows)} {name}, more than a network can have")
         return rows
 
     def _group(self, row: list[Any]) -> GroupCosts:
         name, path, channels, steps, blocks, losing = row
         if not isinstance(name, str) or not isinstance(path, str):
             raise InputError("a group in the costs needs a name and a path")
-        channels, steps, blocks = (_whole(what, 1) for what in (channels, steps, blocks))
+        channels, steps, blocks = (_whole(what, 1, _MOST_CHANNELS) for what in (channels, steps, blocks))
+        _whole(steps * blocks, 1, _MOST_CHANNELS)
         return GroupCosts(name, path, channels, steps, blocks, _losing(losing, steps, channels))
 
     def _width(self, row: list[Any], groups: Sequence[GroupCosts]) -> Width:
-        size, pairs = _whole(row[0], 1), row[1]
+        size, pairs = _whole(row[0], 1, _MOST_CHANNELS), row[1]
         if not isinstance(pairs, list) or not all(
             isinstance(pair, list) and len(pair) == 2 for pair in pairs
         ):
@@ -251,11 +263,13 @@ class _Checked:
 
     def _term(self, row: list[Any], widths: int) -> Term:
         flops, params, places = row
-        if isinstance(flops, bool) or not isinstance(flops, (int, float)) or flops < 0:
+        if isinstance(flops, bool) or not isinstance(flops, (int, float)) or not 0 <= flops <= _MOST_FLOPS:
             raise InputError(f"the costs hold {flops!r:.40}, which is no number of FLOPs")
-        if not isinstance(places, list):
-            raise InputError("a term in the costs needs a list of widths")
-        return Term(flops, _whole(params, 0), tuple(_whole(place, 0, widths - 1) for place in places))
+        if not isinstance(places, list) or len(places) > _MOST_WIDTHS_OF_A_TERM:
+            raise InputError("a term in the costs needs a short list of widths")
+        return Term(
+            flops, _whole(params, 0, _MOST_PARAMS), tuple(_whole(place, 0, widths - 1) for place in places)
+        )
 
 
 def _whole(value: Any, least: int, most: int | None = None) -> int:

@@ -10,8 +10,8 @@ import paddle
 
 from dysens.criteria import Criterion, LowestScores
 from dysens.errors import ForwardError
-from dysens.groups import ChannelGroup, Choice, Role
-from dysens.model import View
+from dysens.groups import ChannelGroup, Choice, Removal, Role, roles_of, run
+from dysens.model import View, preserved
 from dysens.pruning import TOLERANCE, CannotCutError, difference, plan_for, proof_removals
 
 
@@ -23,6 +23,7 @@ class Analysis:
         groups: Groups that can be cut, in parameter order.
         reasons: Why a 4-D weight is in none of them, by its path.
         roles: The layers with weights, by path.
+        untried: What could not be tried, as a sentence; empty if all was.
         choice: Makes, from the model's tensors by path and a criterion, the choice of what a ratio removes.
     """
 
@@ -30,6 +31,7 @@ class Analysis:
     reasons: dict[str, str]
     roles: Mapping[str, Role]
     choice: Callable[[Mapping[str, paddle.Tensor], Criterion], Choice] = LowestScores
+    untried: str = ""
 
 
 class Engine(Protocol):
@@ -45,41 +47,118 @@ class Engine(Protocol):
         ...
 
 
-def disproved(
-    model: paddle.nn.Layer, views: Sequence[View], groups: Sequence[ChannelGroup], roles: Mapping[str, Role]
-) -> str | None:
-    """Cut random shares of all these groups at once on the real weights: None if the masked and the cut model agree."""
-    if not groups:
-        return None
-    for removal in proof_removals(groups):
+@dataclass(frozen=True)
+class Proof:
+    """What a removal has to stand.
+
+    Attributes:
+        model: The live layer.
+        views: How the user runs it.
+        others: Further inputs and sizes that it takes.
+        implied: Forwards that only have to run.
+    """
+
+    model: paddle.nn.Layer
+    views: Sequence[View]
+    others: Sequence[View] = ()
+    implied: Sequence[View] = ()
+
+    def provable(self, found: Analysis) -> Analysis:
+        """What remains of an analysis: the groups that are proven one by one and all together."""
+        failure = self.failure(found, found.groups)
+        return found if failure is None else self._kept(found, failure)
+
+    def failure(self, found: Analysis, groups: Sequence[ChannelGroup]) -> str | None:
+        """Cut random shares of all these groups at once on the real weights: None if the masked and the cut model agree."""
+        if not groups:
+            return None
+        single, halves = proof_removals(groups)
+        trials = [(each, [*self.views]) for each in single]
+        trials += [(each, [*self.views, *self.others]) for each in halves]
+        trials[-1][1].extend(self.implied)  # whether it runs does not depend on which channels go
+        return next((why for each, views in trials if (why := self._wrong(found, each, views))), None)
+
+    def _wrong(self, found: Analysis, removal: Removal, views: Sequence[View]) -> str | None:
         try:
-            worst = difference(model, views, plan_for(roles, removal, model))
+            plan = plan_for(found.roles, removal, self.model)
+            worst = difference(self.model, views, plan)
         except CannotCutError as error:
             return str(error)
         except ForwardError as error:
             return f"the cut model does not run: {error}"
         if worst.amount > TOLERANCE:
             return f"in the cut and the masked model, {worst.where} differ by {worst.amount:.2g} of the largest value"
-    return None
+        return None
+
+    def _kept(self, found: Analysis, failure: str) -> Analysis:
+        """The slow way, when something fails on the real weights: who fails alone, then who fails together with others."""
+        failing = self._failing(found, found.groups, failure)
+        kept = [group for group in found.groups if group not in failing]
+        if self.failure(found, kept) is not None:
+            together: list[ChannelGroup] = []
+            for group in kept:
+                why = self.failure(found, [*together, group])
+                if why is None:
+                    together.append(group)
+                else:
+                    failing[group] = why
+            kept = together
+        reasons = {
+            path: f"the proof fails when layer '{group.scored[0][0].layer}' is cut: {why}"
+            for group, why in failing.items()
+            for path in group.filters
+        }
+        return replace(found, groups=kept, reasons={**found.reasons, **reasons})
+
+    def _failing(
+        self, found: Analysis, groups: Sequence[ChannelGroup], failure: str
+    ) -> dict[ChannelGroup, str]:
+        """Those of groups that fail together that also fail alone; halving finds few among many quickly."""
+        if len(groups) == 1:
+            return {groups[0]: failure}
+        failing: dict[ChannelGroup, str] = {}
+        for half in (groups[: len(groups) // 2], groups[len(groups) // 2 :]):
+            why = self.failure(found, half)
+            if why is not None:
+                failing.update(self._failing(found, half, why))
+        return failing
+
+
+def called(model: paddle.nn.Layer, view: View) -> set[str]:
+    """The layers with weights that a forward runs.
+
+    Raises:
+        ForwardError: If it fails.
+    """
+    seen: set[str] = set()
+    with preserved(model):
+        roles = roles_of(model).values()
+        run(model, view, roles, lambda visit: visit.real(), lambda visit: seen.add(visit.call[0]))
+    return seen
+
+
+def runs(model: paddle.nn.Layer, view: View) -> bool:
+    """Whether the whole model takes these inputs."""
+    try:
+        called(model, view)
+    except ForwardError:
+        return False
+    return True
+
+
+def other_views(model: paddle.nn.Layer, view: View) -> list[View]:
+    """Other inputs than the given ones, and another size, as far as the model takes them."""
+    wanted = [list(view.varied())]
+    for ratio, shift in (((1, 2), -2.5), ((3, 2), 0.0), ((2, 1), 2.5)):
+        # Darker and brighter ones, too: some forwards choose their way by values.
+        wanted.append(
+            [each.shifted(shift) for each in (*view.resized([ratio]), view) if each is not view or shift]
+        )
+    taken = (next((each for each in some if runs(model, each)), None) for some in wanted)
+    return [each for each in taken if each is not None]
 
 
 def proven(model: paddle.nn.Layer, views: Sequence[View], found: Analysis) -> Analysis:
     """What was found, without the groups that do not stand the proof."""
-    failure = disproved(model, views, found.groups, found.roles)
-    return found if failure is None else keep_provable(model, views, found)
-
-
-def keep_provable(model: paddle.nn.Layer, views: Sequence[View], found: Analysis) -> Analysis:
-    """The slow way, when something fails on the real weights: group by group, then all that passed together."""
-    kept: list[ChannelGroup] = []
-    reasons = dict(found.reasons)
-    for group in found.groups:
-        failure = disproved(model, views, [group], found.roles) or disproved(
-            model, views, [*kept, group], found.roles
-        )
-        if failure is None:
-            kept.append(group)
-            continue
-        for path in group.filters:
-            reasons[path] = f"the proof fails when layer '{group.scored[0][0].layer}' is cut: {failure}"
-    return replace(found, groups=kept, reasons=reasons)
+    with preserved(model, weights_too=True):
+        return Proof(model, views, other_views(model, views[0])).provable(found)

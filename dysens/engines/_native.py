@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import paddle
 
-from dysens.engines._analysis import Analysis, disproved, keep_provable
+from dysens.engines._analysis import Analysis, Proof, called, other_views, runs
+from dysens.engines._choosing import without_blind_choices
 from dysens.errors import ForwardError
 from dysens.groups import (
     REARRANGED,
@@ -25,9 +26,14 @@ from dysens.groups import (
     together,
 )
 from dysens.model import View, eagerly, preserved, tensors_by_path
-from dysens.pruning import outputs_of, trial, trial_removals
+from dysens.pruning import trial, trial_removals
 
 logger = logging.getLogger(__name__)
+
+_UNTRIED = (
+    "The training forward was not tried, because it does not take the inputs that were given: {}. "
+    "Give train_inputs before you train the cut model, and it is proven as well."
+)
 
 
 def native_engine(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
@@ -40,37 +46,46 @@ def native_engine(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
     Raises:
         ForwardError: If the model does not run with the given inputs.
     """
-    with eagerly(model, views) as eager_views:
+    # Whatever a forward writes to, weights included, is the user's.
+    with preserved(model, weights_too=True), eagerly(model, views) as eager_views:
         return _analyse(model, eager_views)
 
 
 def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
-    for view in views:
-        with preserved(model):
-            outputs_of(model, view)
+    ran = [called(model, view) for view in views]
     small = _smaller(model, views)
-    found = _analyse_at(model, small or views)
-    failure = disproved(model, views, found.groups, found.roles)
+    base = (small or views)[0]
+    implied: list[View] = []
+    heads: list[View] = []
+    untried = ""
+    if not views[-1].training:
+        training = replace(base, training=True, implied=True)
+        try:
+            # Auxiliary heads that only run in training take in channels too.
+            in_training = called(model, training)
+            heads = [training] if in_training - ran[0] else []
+            ran.append(in_training)
+            implied = [training]
+        except ForwardError as error:
+            untried = _UNTRIED.format(error)
+    found = _analyse_at(model, [*(small or views), *heads])
+    others = other_views(model, base)
+    ran += [called(model, view) for view in others] if set(found.roles) - set().union(*ran) else []
+    found = without_blind_choices(model, base, found, set().union(*ran))
+    proof = Proof(model, views, others, implied)
+    failure = proof.failure(found, found.groups)
     if failure is not None and small is not None:
         logger.info("at the given input size %s; probing again at that size", failure)
-        found = _analyse_at(model, views)
-        failure = disproved(model, views, found.groups, found.roles)
-    return found if failure is None else keep_provable(model, views, found)
-
-
-def _runs(model: paddle.nn.Layer, view: View) -> bool:
-    try:
-        with preserved(model):
-            outputs_of(model, view)
-    except ForwardError:
-        return False
-    return True
+        found = _analyse_at(model, [*views, *heads])
+        found = without_blind_choices(model, base, found, set().union(*ran))
+        failure = proof.failure(found, found.groups)
+    return replace(found if failure is None else proof.provable(found), untried=untried)
 
 
 def _smaller(model: paddle.nn.Layer, views: Sequence[View]) -> list[View] | None:
     """All views with smaller pictures, if the model takes them: structure does not depend on size, time does."""
     for smaller in zip(*(view.smaller() for view in views)):
-        if all(_runs(model, view) for view in smaller):
+        if all(runs(model, view) for view in smaller):
             return list(smaller)
     return None
 

@@ -47,7 +47,8 @@ def paddleslim_engine(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis
         if path not in cut
     }
     # PaddleSlim does not check what it finds; here, too, only what is proven is offered.
-    return proven(model, views, Analysis(groups, reasons, roles, partial(_SlimChoice, model, views)))
+    found = Analysis(groups, reasons, roles, partial(_SlimChoice, model, views))
+    return proven(model, views, found)
 
 
 def _pruner(model: paddle.nn.Layer, views: Sequence[View], name: str) -> Any:

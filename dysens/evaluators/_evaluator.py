@@ -11,7 +11,7 @@ import numpy as np
 import paddle
 
 from dysens.errors import InputError
-from dysens.model import preserved
+from dysens.model import fresh, preserved
 
 
 class Evaluator(ABC):
@@ -52,7 +52,7 @@ def evaluate(model: paddle.nn.Layer, evaluator: Evaluator) -> float:
     with preserved(model), paddle.no_grad():
         model.eval()
         return evaluator.score(
-            [evaluator.measure(model(*evaluator.arguments(b)), b) for b in evaluator.batches()]
+            [evaluator.measure(model(*fresh(evaluator.arguments(b))), b) for b in evaluator.batches()]
         )
 
 

@@ -1,6 +1,6 @@
 """Which channels of a live model move together: found by running it, not by reading it."""
 
-from dysens.groups._balance import REARRANGED, by_conv_groups, connected, in_blocks, together
+from dysens.groups._balance import CONV_GROUPS, REARRANGED, by_conv_groups, connected, in_blocks, together
 from dysens.groups._candidates import FREE, candidates, members_of
 from dysens.groups._channel_graph import ChannelGraph, channel_graph
 from dysens.groups._describe import (
@@ -19,6 +19,7 @@ from dysens.groups._probe import Probe
 from dysens.groups._reorder import layouts
 
 __all__ = [
+    "CONV_GROUPS",
     "FREE",
     "REARRANGED",
     "Call",

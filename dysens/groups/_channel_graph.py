@@ -23,6 +23,7 @@ class ChannelGraph:
     Attributes:
         roles: The layers with weights, by path.
         called: The paths of those that run.
+        traced: The paths of those whose channels were followed.
         ports: Every port, in order; node ``first[port] + i`` is channel i of a port.
         joins: Pairs of nodes that are one and the same channel.
         fixed: Why a node cannot be removed.
@@ -33,6 +34,7 @@ class ChannelGraph:
 
     roles: Mapping[str, Role]
     called: set[str] = field(default_factory=set)
+    traced: set[str] = field(default_factory=set)
     ports: list[Port] = field(default_factory=list)
     first: dict[Port, int] = field(default_factory=dict)
     joins: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
@@ -108,9 +110,12 @@ def channel_graph(model: nn.Layer, views: Iterable[View]) -> ChannelGraph:
 
 def _follow_view(probe: Probe, wiring: ChannelGraph, own: Mapping[str, paddle.Tensor]) -> None:
     probe.start()
+    # What nobody asked for matters only where it runs further layers: auxiliary heads.
+    further = set(probe.calls) - wiring.traced if probe.view.implied else None
     wiring.probes.append(probe)
     wiring.called.update(probe.calls)
-    movable = Tracer(probe, wiring).trace()
+    wiring.traced.update(probe.calls)
+    movable = Tracer(probe, wiring).trace(further)
     follow_own_parameters(probe, wiring, own, movable)
 
 

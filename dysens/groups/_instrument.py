@@ -14,7 +14,7 @@ from paddle import nn
 
 from dysens.errors import ForwardError, in_a_sentence
 from dysens.groups._layers import Role
-from dysens.model import View, leaves, map_leaves, swap_storage, without_dropout
+from dysens.model import View, fresh, leaves, map_leaves, swap_storage, without_dropout
 
 
 def written(leaf: Any) -> bool:
@@ -118,7 +118,7 @@ def run(
     forwards: dict[nn.Layer, Callable[..., Any]] = {r.layer: stand_in_for(r) for r in roles}
     with paddle.no_grad(), _patched(forwards), without_dropout():
         try:
-            outputs = model(*(arguments if arguments is not None else view.arguments))
+            outputs = model(*fresh(arguments if arguments is not None else view.arguments))
         except Exception as error:
             where = f" after it has reached layer '{last}'" if last else ""
             raise ForwardError(f"the {view.name} fails{where} with {in_a_sentence(error)}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,9 @@ class Role:
     conv_groups: int = 1
     fixed_outputs: bool = False  # the outputs cannot be cut (recurrent layers)
     intake: Intake | None = None  # where data were looked at
+    fold: Callable[[Role, np.ndarray], Any] | None = (
+        None  # from removed inputs to what makes up for them, see `plan.Folded`
+    )
 
     @property
     def is_norm(self) -> bool:

@@ -37,7 +37,7 @@ from dysens.groups._instrument import (
     written,
 )
 from dysens.groups._layers import Role
-from dysens.model import TensorState, View, isolate, leaves, map_leaves, swap_storage
+from dysens.model import TensorState, View, forward_state, leaves, map_leaves, swap_storage
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class Probe:
         self._further: dict[Call, list[np.ndarray]] = {}
         self._outputs: list[Any] = []
         self.calls: Counter[str] = Counter()
+        self._unsteady: list[TensorState] = []
         self._record()
         self._real = self._watch()
 
@@ -115,13 +116,22 @@ class Probe:
     # The questions that can be asked
 
     def perturb(
-        self, channels: Mapping[str, np.ndarray], own: Iterable[tuple[paddle.Tensor, paddle.Tensor]] = ()
+        self,
+        channels: Mapping[str, np.ndarray],
+        own: Iterable[tuple[paddle.Tensor, paddle.Tensor]] = (),
+        beyond: int = 0,
     ) -> Movement:
-        """Move some exit channels of some mixers (a boolean mask each) and some parameters (tensor, other values)."""
+        """Move some exit channels of some mixers (a boolean mask each) and some parameters (tensor, other values).
+
+        Args:
+            channels: Which channels, by the path of the mixer.
+            own: Which parameters.
+            beyond: Where to move channels: 1 above all others of their mixer, -1 below, 0 to other values among them.
+        """
 
         def answer(visit: Visit) -> Any:
             mask = channels.get(visit.call[0])
-            return self._answer(visit) if mask is None else self._disturbed(visit, mask)
+            return self._answer(visit) if mask is None else self._disturbed(visit, mask, beyond)
 
         with _holding(own):
             return self._movement(answer)
@@ -200,7 +210,11 @@ class Probe:
                 return visit.inputs
             return answer(visit) if visit.role.kind == "mixer" else spread(visit, answer(visit))
 
-        return run(self._model, self.view, self._roles.values(), stand_in, observe, arguments)
+        try:
+            return run(self._model, self.view, self._roles.values(), stand_in, observe, arguments)
+        finally:
+            for state in self._unsteady:
+                state.restore()
 
     def _record(self) -> None:
         """One forward in which mixers compute, for the shape of everything.
@@ -215,7 +229,12 @@ class Probe:
         def count(visit: Visit) -> None:
             self.calls[visit.call[0]] += 1
 
+        before = forward_state(self._model)
         self._run(real, count)
+        # What one probe writes (the step of a counter, an average) must not move the next.
+        self._unsteady = [state for state in before if state.written]
+        for state in self._unsteady:
+            state.restore()
 
     def _learn(self, visit: Visit) -> StandIn:
         """Keep what a layer is to say at this call: something of the shape that it would return."""
@@ -235,9 +254,10 @@ class Probe:
                 seen[visit.call] = (list(visit.inputs.shape), answer)
             return answer
 
-        if self.view.training:
-            isolate(self._model, only_statistics=True)
+        before = forward_state(self._model)  # norms write theirs in a real forward, and only there
         run(self._model, self.view, self._roles.values(), real, lambda visit: None)
+        for state in before:
+            state.restore()
         return seen
 
     def _draw(self, shape: Any) -> np.ndarray:
@@ -304,7 +324,7 @@ class Probe:
             return known.answer()
         return map_leaves(self._draw_like, visit.real())
 
-    def _disturbed(self, visit: Visit, mask: np.ndarray) -> Any:
+    def _disturbed(self, visit: Visit, mask: np.ndarray, beyond: int = 0) -> Any:
         plain, role = self._answer(visit), visit.role
         known = self._stand_ins.get(visit.call)
         if role.fixed_outputs:
@@ -316,7 +336,8 @@ class Probe:
         axis = role.output_axis % plain.ndim
         where = tuple(mask if a == axis else slice(None) for a in range(plain.ndim))
         values = numbers(plain).copy()
-        values[where] = known.other[where]
+        # Stand-ins are positive, and stay so.
+        values[where] = known.other[where] * 0.2 ** -min(beyond, 0) + max(beyond, 0) * values.max()
         return paddle.to_tensor(values).astype(plain.dtype)
 
 

@@ -8,7 +8,7 @@ never meet, and one index of each such class can be moved at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -127,9 +127,14 @@ class Tracer:
         self._wiring = wiring
         self._roles = {path: role for path, role in wiring.roles.items() if probe.calls[path]}
         self._reach: dict[str, Reach] = {}
+        self._arrived: dict[str, list[Origin]] = {}
 
-    def trace(self) -> list[Reach]:
-        """Join and fix what this view shows; returns where the channels arrive that may be cut."""
+    def trace(self, into: Collection[str] | None = None) -> list[Reach]:
+        """Join and fix what this view shows; returns where the channels arrive that may be cut.
+
+        Args:
+            into: If given, only what arrives at these layers is followed: the rest is known from another view.
+        """
         wiring = self._wiring
         for role in self._roles.values():
             for port in (role.inputs, role.outputs):
@@ -137,8 +142,10 @@ class Tracer:
                     wiring.add(port)
         self._doubt_what_cannot_move()
         filters = [role for role in self._roles.values() if _has_filters(role)]
-        self._follow(filters)
-        self._follow(self._partners([role for role in filters if role.path not in wiring.reasons]))
+        self._follow(filters if into is None else self._arriving(filters, into))
+        followed = [role for role in filters if role.path in self._reach and role.path not in wiring.reasons]
+        self._follow(self._partners(followed))
+        self._refuse_hidden_meetings()
         for path in self._reach:
             if path in wiring.reasons:
                 self._fix_reached(path)
@@ -149,8 +156,23 @@ class Tracer:
         for role in sources:
             self._find_reach(role)
         for path, origins in self._origins([role.path for role in sources]).items():
+            self._arrived[path] = origins
             for origin in origins:
                 self._join(self._roles[path], origin)
+
+    def _arriving(self, sources: list[Role], layers: Collection[str]) -> list[Role]:
+        """Those of the sources that reach one of these layers, or are one; halving finds few quickly."""
+        if not sources:
+            return []
+        movement = self._probe.perturb({role.path: np.ones(_exit_size(role), bool) for role in sources})
+        arrives = movement.flow or not movement.positions.keys().isdisjoint(layers)
+        own = [role for role in sources if role.path in layers]
+        if not arrives and not own:
+            return []
+        if len(sources) == 1 or len(own) == len(sources):
+            return sources
+        middle = len(sources) // 2
+        return [*self._arriving(sources[:middle], layers), *self._arriving(sources[middle:], layers)]
 
     def _doubt_what_cannot_move(self) -> None:
         for movement, reason in (
@@ -173,7 +195,7 @@ class Tracer:
             self._wiring.reasons.setdefault(role.path, reason)
 
     def _why_stuck(self, path: str, movement: Movement) -> str | None:
-        if movement.outputs:
+        if movement.outputs and not self._probe.view.implied:
             where = "output in training" if self._probe.view.training else "output"
             return f"the channels of layer '{path}' reach the model's {where}"
         if movement.arguments:
@@ -251,6 +273,68 @@ class Tracer:
             assert entry is not None
             at = np.flatnonzero(channels >= 0)
             self._wiring.join(self._wiring.nodes(source.outputs, channels[at]), self._wiring.nodes(entry, at))
+
+    # Channels that only sometimes arrive
+
+    def _refuse_hidden_meetings(self) -> None:
+        """Where channels meet in a maximum, a norm or a sorted list, only one that stands out moves what comes of it.
+
+        So let others stand out: half of the channels, then the other half, above and below all that were seen so far; and
+        where several channels are known to arrive at a place, all but those. What then moves a position that it is not known
+        to reach meets there.
+        """
+        sources = [path for path in self._arrived if path not in self._wiring.reasons]
+        if self._hidden_meeting(sources) is None:
+            return
+        for path in sources:
+            layer = self._hidden_meeting([path])
+            if layer is not None:
+                self._wiring.reasons[path] = (
+                    f"which of its channels counts depends on the values (a maximum, a norm, an order) before layer '{layer}'"
+                )
+
+    def _hidden_meeting(self, sources: list[str]) -> str | None:
+        """The first layer that channels of these sources reach only when they are the largest or the smallest."""
+        for masks in self._standing_out(sources):
+            moving = {path: mask for path, mask in masks.items() if mask.any()}
+            for beyond in (1, -1):
+                movement = self._probe.perturb(moving, beyond=beyond)
+                if movement.outputs and not self._probe.view.implied:
+                    return "of the output"
+                for layer, moved in movement.positions.items():
+                    if (moved & ~self._known_to_move(layer, moving)).any():
+                        return layer
+        return None
+
+    def _standing_out(self, sources: list[str]) -> Iterator[dict[str, np.ndarray]]:
+        """Channels to let stand out together, by source."""
+        random = np.random.default_rng(0)
+        half = {path: random.random(_exit_size(self._roles[path])) < 0.5 for path in sources}
+        yield half
+        yield {path: ~mask for path, mask in half.items()}
+        layers = {layer for path in sources for origin in self._arrived[path] for layer in origin}
+        for layer in sorted(layers):
+            arriving = [
+                (path, origin[layer]) for path in sources for origin in self._arrived[path] if layer in origin
+            ]
+            number = sum((channels >= 0).astype(int) for _, channels in arriving)
+            several = np.flatnonzero(np.asarray(number) > 1)
+            if len(several):
+                fewest = several[np.argmin(np.asarray(number)[several])]
+                masks = {path: np.ones(_exit_size(self._roles[path]), bool) for path in sources}
+                for path, channels in arriving:
+                    if channels[fewest] >= 0:
+                        masks[path][channels[fewest]] = False
+                yield masks
+
+    def _known_to_move(self, layer: str, moving: Mapping[str, np.ndarray]) -> np.ndarray:
+        entry = self._roles[layer].inputs
+        known = np.zeros(entry.size if entry is not None else 1, bool)
+        for path, mask in moving.items():
+            for origin in self._arrived[path]:
+                if layer in origin:
+                    known |= (origin[layer] >= 0) & mask[origin[layer]]
+        return known
 
     def _fix_reached(self, path: str) -> None:
         """Wherever a source that cannot be cut arrives, it may be that nobody else's channel can go either."""

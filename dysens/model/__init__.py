@@ -1,13 +1,14 @@
 """Touch a live layer and leave it as found: state, interrupts, inputs, eager copies."""
 
 from dysens.model._eager import doubled, eagerly, in_double_precision, without_dropout
-from dysens.model._inputs import View, leaves, map_leaves, view_of
+from dysens.model._inputs import View, fresh, leaves, map_leaves, view_of
 from dysens.model._interrupts import run_through
 from dysens.model._state import (
     ModelState,
     Preserved,
     TensorState,
     all_tensors,
+    forward_state,
     has_storage,
     isolate,
     preserved,
@@ -24,6 +25,8 @@ __all__ = [
     "doubled",
     "eagerly",
     "fingerprint",
+    "forward_state",
+    "fresh",
     "has_storage",
     "in_double_precision",
     "isolate",

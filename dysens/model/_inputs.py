@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,50 @@ _SMALL, _MEDIUM = 64, 128
 
 @dataclass(frozen=True)
 class View:
-    """One way to run the model: the positional arguments of its forward, and the mode."""
+    """One way to run the model: the positional arguments of its forward, and the mode.
+
+    Attributes:
+        arguments: The positional arguments.
+        training: Whether the model is in training mode.
+        implied: Whether nobody asked for it: a training forward that happens to run with the inputs of the other one. A cut
+            has to leave it running; what it returns (features for a loss, say) may be cut.
+        note: What is special about the arguments, for messages.
+    """
 
     arguments: tuple[Any, ...]
     training: bool = False
+    implied: bool = False
+    note: str = ""
 
     @property
     def name(self) -> str:
         """The view in words, for messages."""
-        return "training forward" if self.training else "forward"
+        kind = "training forward" if self.training else "forward"
+        return f"{kind} {self.note}" if self.note else kind
+
+    def varied(self) -> Iterator[View]:
+        """The same view with several other inputs at once, in a larger batch, and then one by one."""
+        variants = list(_variants(self.arguments))
+        yield replace(self, arguments=_stacked(variants), note="on other inputs")
+        yield from (replace(self, arguments=each, note="on other inputs") for each in variants)
+
+    def shifted(self, by: float) -> View:
+        """The same view with all that is in pictures larger, or smaller, by so many times its standard deviation."""
+        moved = _changed(self.arguments, lambda values, _, width: values + by * width)
+        return replace(self, arguments=moved, note=self.note or "on other inputs") if by else self
+
+    def resized(self, ratios: Iterable[tuple[int, int]]) -> Iterator[View]:
+        """The same view with pictures of another height, by ratios of the given one: (3, 2) is half as high again."""
+        for ratio in ratios:
+            sides = {t.shape[2] for t in leaves(self.arguments) if _is_picture(t)}
+            if sides and all(side % ratio[1] == 0 for side in sides):
+                taller = map_leaves(partial(_of_height, ratio=ratio), self.arguments)
+                size = next(list(t.shape[2:]) for t in leaves(taller) if _is_picture(t))
+                yield replace(self, arguments=taller, note=f"at a size of {size[0]}x{size[1]}")
+
+    def fresh(self) -> tuple[Any, ...]:
+        """Copies of the arguments: a forward may write into its inputs, and they are the user's."""
+        return fresh(self.arguments)
 
     def smaller(self) -> Iterator[View]:
         """The same view with smaller pictures, smallest first; nothing if there is no large picture in it."""
@@ -40,7 +76,72 @@ class View:
             wanted = tuple(limit(*side) for side in sides)
             if wanted not in tried and any(np.prod(w) * 2 <= np.prod(s) for w, s in zip(wanted, sides)):
                 tried.add(wanted)
-                yield View(_resized(self.arguments, limit), self.training)
+                yield replace(self, arguments=_resized(self.arguments, limit))
+
+
+def _of_height(leaf: Any, ratio: tuple[int, int]) -> Any:
+    if not _is_picture(leaf):
+        return leaf
+    rows = np.arange(leaf.shape[2] * ratio[0] // ratio[1]) % leaf.shape[2]
+    return paddle.gather(leaf, paddle.to_tensor(rows), axis=2)
+
+
+def _changed(
+    arguments: tuple[Any, ...], change: Callable[[np.ndarray, float, float], np.ndarray]
+) -> tuple[Any, ...]:
+    """Other values, from the old ones with their mean and width, where pictures are.
+
+    Where there are none, all numbers with at least two axes count as one.
+    """
+    pictures = any(_is_picture(leaf) for leaf in leaves(arguments))
+
+    def one(leaf: Any) -> Any:
+        if not (isinstance(leaf, paddle.Tensor) and leaf.is_floating_point() and leaf.ndim >= 2):
+            return leaf
+        if pictures and not _is_picture(leaf):
+            return leaf  # the size or scale of a picture, which has to stay true
+        values = leaf.astype("float32").numpy()
+        middle, width = float(values.mean()), float(values.std())
+        new = change(values, middle, width or abs(middle) or 1.0)
+        return paddle.to_tensor(new.astype("float32")).astype(leaf.dtype)
+
+    changed = map_leaves(one, arguments)
+    assert isinstance(changed, tuple)
+    return changed
+
+
+def _variants(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Other inputs of the same shapes."""
+    random = np.random.default_rng(0)
+    yield _changed(arguments, lambda values, middle, _: (2 * middle - values)[..., ::-1])
+    yield _changed(
+        arguments, lambda values, middle, width: middle + 2 * width * random.standard_normal(values.shape)
+    )
+    yield _changed(
+        # Each channel nearly even, and each at another level: what is pooled then differs most.
+        arguments,
+        lambda values, middle, width: (
+            middle
+            + 1.5 * width * random.standard_normal([*values.shape[:2], *[1] * (values.ndim - 2)])
+            + 0.3 * (values - middle)
+        ),
+    )
+
+
+def _stacked(variants: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Several sets of arguments as one batch."""
+    each = [leaves(variant) for variant in variants]
+    joined = iter(
+        [
+            paddle.concat(list(column))
+            if isinstance(column[0], paddle.Tensor) and column[0].ndim
+            else column[0]
+            for column in zip(*each)
+        ]
+    )
+    batch = map_leaves(lambda _: next(joined), variants[0])
+    assert isinstance(batch, tuple)
+    return batch
 
 
 def _is_picture(tensor: Any) -> bool:
@@ -66,6 +167,13 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, (list, tuple)):
         return type(tree)(map_leaves(function, value) for value in tree)
     return function(tree)
+
+
+def fresh(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same arguments with copies of their tensors, dicts and lists."""
+    copies = map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, paddle.Tensor) else leaf, arguments)
+    assert isinstance(copies, tuple)
+    return copies
 
 
 def leaves(tree: Any) -> list[Any]:

@@ -1,17 +1,20 @@
 """Touching a live model, and leaving it exactly as it was found.
 
 Every change that dysens makes to a model (a patched forward, a masked or cut weight, another mode) happens inside
-`preserved`. It remembers by reference: a tensor that is masked or cut gets other storage, its own is put aside untouched. So
-restoring copies nothing and is bit-exact, whatever happened in between.
+`preserved`. It remembers weights by reference: a tensor that is masked or cut gets other storage, its own is put aside
+untouched. What a forward itself may write in place (running statistics, the vectors of spectral norm, counters, caches) is
+copied, and written back where it has changed. So restoring is bit-exact, whatever happened in between.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import paddle
 from paddle import nn
 from paddle.base import unique_name
@@ -38,6 +41,9 @@ _REGISTRIES = (
     "_non_persistable_buffer_names_set",
 )
 
+# Attributes in which a forward may collect things (outputs of the last call, a memory bank).
+_CONTAINERS = {list, dict, set, deque, OrderedDict}
+
 
 def swap_storage(tensor: paddle.Tensor, new: paddle.Tensor) -> None:
     """Let ``tensor`` (the same object, the same name) hold the data and the shape of ``new``."""
@@ -55,18 +61,36 @@ def has_storage(tensor: paddle.Tensor) -> bool:
 
 
 class TensorState:
-    """What one tensor holds: its storage and, where asked, its gradient."""
+    """What one tensor holds: its storage and, where asked, its gradient.
 
-    def __init__(self, tensor: paddle.Tensor, gradient: bool = False) -> None:
+    Args:
+        tensor: The tensor.
+        gradient: Whether its gradient comes back too.
+        copied: Whether the values come back even where somebody writes into the storage itself.
+    """
+
+    def __init__(self, tensor: paddle.Tensor, gradient: bool = False, copied: bool = False) -> None:
         self._tensor = tensor
         self._storage = storage_of(tensor) if has_storage(tensor) else None
+        self._copy = self._storage.clone() if copied and self._storage is not None else None
         # Unlike storage, a gradient is overwritten in place by whoever sets the next one: only a copy keeps it.
         self._keeps_gradient = gradient
         self._gradient = tensor.grad.clone() if gradient and tensor.grad is not None else None
 
+    @property
+    def written(self) -> bool:
+        """Whether somebody has written into the storage since; only a copied state knows."""
+        return (
+            self._storage is not None
+            and self._copy is not None
+            and not _same_bytes(self._storage, self._copy)
+        )
+
     def restore(self) -> None:
         """Give the tensor what it held."""
         if self._storage is not None:
+            if self.written:
+                self._storage.set_value(self._copy)  # in place: others may hold the same storage
             swap_storage(self._tensor, self._storage)
         elif has_storage(self._tensor):
             self._tensor._clear_data()
@@ -76,14 +100,21 @@ class TensorState:
             self._tensor.clear_gradient(False)  # Paddle overlooks the argument if it is named
 
 
+def _same_bytes(one: paddle.Tensor, other: paddle.Tensor) -> bool:
+    a, b = one.numpy(), other.numpy()
+    return a.shape == b.shape and np.array_equal(a.reshape(-1).view("u1"), b.reshape(-1).view("u1"))
+
+
 class LayerState:
-    """The attributes and registries of one layer (or other object), by reference."""
+    """The attributes and registries of one layer (or other object), by reference, and what its plain containers hold."""
 
     def __init__(self, layer: Any) -> None:
         self._layer = layer
         self._attributes = dict(layer.__dict__)
         self._registries = {
-            name: layer.__dict__[name].copy() for name in _REGISTRIES if name in layer.__dict__
+            name: value.copy()
+            for name, value in self._attributes.items()
+            if name in _REGISTRIES or type(value) in _CONTAINERS
         }
 
     def restore(self) -> None:
@@ -94,7 +125,10 @@ class LayerState:
         own.update(self._attributes)
         for name, contents in self._registries.items():
             own[name].clear()
-            own[name].update(contents)
+            if isinstance(contents, (list, deque)):
+                own[name].extend(contents)
+            else:
+                own[name].update(contents)
 
 
 class OptimizerState:
@@ -177,9 +211,13 @@ class ModelState:
         optimizer: paddle.optimizer.Optimizer | None = None,
         gradients: bool = False,
         also: Iterable[object] = (),
+        weights_too: bool = False,
     ) -> None:
         self._objects = [LayerState(layer) for layer in (*model.sublayers(include_self=True), *also)]
-        self._tensors = [TensorState(tensor, gradients) for tensor in all_tensors(model)]
+        self._tensors = [
+            TensorState(tensor, gradients, copied=weights_too or is_state)
+            for tensor, is_state in _tensors_and_kind(model)
+        ]
         self._optimizer = OptimizerState(optimizer) if optimizer is not None else None
         self._kept = False
 
@@ -213,6 +251,31 @@ def all_tensors(model: paddle.nn.Layer) -> list[paddle.Tensor]:
     return list(seen.values())
 
 
+def _tensors_and_kind(model: paddle.nn.Layer) -> Iterator[tuple[paddle.Tensor, bool]]:
+    """Every tensor that a model holds, once, and whether it is state that a forward may write to.
+
+    Running statistics are parameters to Paddle, vectors that no gradient reaches; frozen filters are not meant.
+    """
+    seen: set[int] = set()
+    loose: list[paddle.Tensor] = []
+    for layer in model.sublayers(include_self=True):
+        for registry, is_state in ((layer._buffers, True), (layer._parameters, False)):
+            for tensor in registry.values():
+                if isinstance(tensor, paddle.Tensor) and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield tensor, is_state or (tensor.stop_gradient and tensor.ndim < 2)
+        for name, value in layer.__dict__.items():
+            if value and type(value) in _CONTAINERS and name not in _REGISTRIES:
+                held = value.values() if isinstance(value, dict) else value
+                loose += [each for each in held if isinstance(each, paddle.Tensor)]
+    yield from ((tensor, True) for tensor in {id(t): t for t in loose}.values() if id(tensor) not in seen)
+
+
+def forward_state(model: paddle.nn.Layer) -> list[TensorState]:
+    """What a forward may write to, as it is now: buffers, running statistics, tensors in plain containers."""
+    return [TensorState(tensor, copied=True) for tensor, is_state in _tensors_and_kind(model) if is_state]
+
+
 def optimizer_tensors(optimizer: paddle.optimizer.Optimizer) -> list[paddle.Tensor]:
     """The accumulators and master weights of an optimizer."""
     slots = [tensor for named in optimizer._accumulators.values() for tensor in named.values()]
@@ -222,17 +285,14 @@ def optimizer_tensors(optimizer: paddle.optimizer.Optimizer) -> list[paddle.Tens
 def isolate(
     model: paddle.nn.Layer,
     optimizer: paddle.optimizer.Optimizer | None = None,
-    only_statistics: bool = False,
 ) -> None:
     """Inside `preserved`, let the model work on copies: what is written in place from now on spares the original.
 
     Args:
         model: The live layer.
         optimizer: Its state is copied too.
-        only_statistics: Copy only what a forward pass may write to, such as the averages of a batch norm.
     """
-    tensors = [t for t in all_tensors(model) if t.stop_gradient or not only_statistics]
-    for tensor in [*tensors, *(optimizer_tensors(optimizer) if optimizer is not None else ())]:
+    for tensor in [*all_tensors(model), *(optimizer_tensors(optimizer) if optimizer is not None else ())]:
         if has_storage(tensor):
             swap_storage(tensor, tensor.detach().clone())
 
@@ -272,6 +332,7 @@ def preserved(
     optimizer: paddle.optimizer.Optimizer | None = None,
     gradients: bool = False,
     also: Iterable[object] = (),
+    weights_too: bool = False,
 ) -> Preserved[ModelState]:
     """Whatever the body does to the model is undone on leaving it, also by an error or Ctrl-C.
 
@@ -282,5 +343,6 @@ def preserved(
         optimizer: Its state comes back too.
         gradients: Whether gradients come back.
         also: Objects whose attributes come back.
+        weights_too: Whether weights come back even if the model's forward writes into them (it clips them, say).
     """
-    return Preserved(lambda: ModelState(model, optimizer, gradients, also), lambda state: state)
+    return Preserved(lambda: ModelState(model, optimizer, gradients, also, weights_too), lambda state: state)

@@ -1,6 +1,6 @@
 """What to remove, removing it, undoing it, proving that it was right, and a pruned model on disk."""
 
-from dysens.pruning._apply import history, masked, zero
+from dysens.pruning._apply import cut, fold_into, history, masked, zero
 from dysens.pruning._checkpoint import (
     cut_as_saved,
     has_plan,
@@ -16,16 +16,18 @@ from dysens.pruning._checkpoint import (
 from dysens.pruning._costs import describe_costs
 from dysens.pruning._cutting import Cuts
 from dysens.pruning._outcome import PruneOutcome
-from dysens.pruning._plan import CannotCutError, PrunePlan, group_now, plan_for, translated
-from dysens.pruning._proof import (
-    TOLERANCE,
-    difference,
-    outputs_of,
-    proof_removals,
-    random_removal,
-    trial,
-    trial_removals,
+from dysens.pruning._plan import (
+    CannotCutError,
+    Folded,
+    PrunePlan,
+    TensorCut,
+    TensorMix,
+    TensorShift,
+    group_now,
+    plan_for,
+    translated,
 )
+from dysens.pruning._proof import TOLERANCE, difference, proof_removals, random_removal, trial, trial_removals
 from dysens.pruning._weights_file import NAME_TABLE, check_array, read_state
 
 __all__ = [
@@ -33,12 +35,18 @@ __all__ = [
     "TOLERANCE",
     "CannotCutError",
     "Cuts",
+    "Folded",
     "PruneOutcome",
     "PrunePlan",
+    "TensorCut",
+    "TensorMix",
+    "TensorShift",
     "check_array",
+    "cut",
     "cut_as_saved",
     "describe_costs",
     "difference",
+    "fold_into",
     "group_now",
     "has_plan",
     "history",
@@ -46,7 +54,6 @@ __all__ = [
     "load_checkpoint",
     "load_pruned",
     "masked",
-    "outputs_of",
     "plan_for",
     "proof_removals",
     "random_removal",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import paddle
 from paddle.nn.layer.rnn import RNNBase
 
 from dysens.model import TensorState, run_through, swap_storage, tensors_by_path
-from dysens.pruning._plan import PrunePlan, TensorCut, TensorShift
+from dysens.pruning._plan import PrunePlan, TensorCut, TensorMix, TensorShift
 
 # Where the model remembers the plans that were carried out on it, for `save_pruned`. Part of the model, so that a copy of the
 # model knows them too.
@@ -40,7 +41,7 @@ def cut(
         gradients: False for a cut that is undone before anybody looks at gradients.
     """
     tensors = tensors_by_path(model)
-    _shift(tensors, plan.shifts)
+    fold_into(tensors, plan.mixes, plan.shifts)
     for tensor, cuts in _by_tensor(plan, tensors):
         if optimizer is not None:
             _cut_optimizer_state(optimizer, tensor, cuts)
@@ -54,7 +55,8 @@ def cut(
         for name, value in values.items():
             setattr(layers[path], name, value)
     _rebuild_flat_weights(layers[path] for path in plan.attributes)
-    model.__dict__[_HISTORY] = (*history(model), plan)
+    # What was folded is in the weights now; its matrices would only take up memory.
+    model.__dict__[_HISTORY] = (*history(model), replace(plan, mixes=()))
 
 
 def _by_tensor(
@@ -72,11 +74,15 @@ def _by_tensor(
 def masked(model: paddle.nn.Layer, plan: PrunePlan) -> Iterator[None]:
     """For a while, let the consuming weights hold zeros where channels would be cut: same outputs, same shapes."""
     tensors = tensors_by_path(model)
-    paths = [*(item.tensor for item in plan.masks), *(item.tensor for item in plan.shifts)]
+    paths = [
+        *(item.tensor for item in plan.masks),
+        *(item.tensor for item in plan.shifts),
+        *(item.tensor for item in plan.mixes),
+    ]
     touched = {id(tensors[path]): tensors[path] for path in paths}
     states = [TensorState(tensor) for tensor in touched.values()]
     try:
-        _shift(tensors, plan.shifts)
+        fold_into(tensors, plan.mixes, plan.shifts)
         zero(model, plan.masks)
         yield
     finally:
@@ -91,8 +97,31 @@ def zero(model: paddle.nn.Layer, entries: Iterable[TensorCut]) -> None:
         swap_storage(tensor, _zeroed(tensor, item))
 
 
+def fold_into(
+    tensors: Mapping[str, paddle.Tensor], mixes: Iterable[TensorMix], shifts: Iterable[TensorShift]
+) -> None:
+    """Let weights and biases take over the work of what goes; the values before are left to whoever kept them.
+
+    Args:
+        tensors: The model's tensors by path.
+        mixes: For weights, as they were before anything was folded.
+        shifts: For biases and means.
+    """
+    _mix(tensors, mixes)
+    _shift(tensors, shifts)
+
+
+def _mix(tensors: Mapping[str, paddle.Tensor], mixes: Iterable[TensorMix]) -> None:
+    # A tied weight is in the plan under each of its paths, and is mixed once.
+    once = {(id(tensors[item.tensor]), item.axis, item.rows, item.into.tobytes()): item for item in mixes}
+    for item in once.values():
+        values, back = _workable(tensors[item.tensor])
+        mixed = paddle.to_tensor(item.applied(values.numpy()), place=values.place)
+        swap_storage(tensors[item.tensor], mixed.astype(back))
+
+
 def _shift(tensors: Mapping[str, paddle.Tensor], shifts: Iterable[TensorShift]) -> None:
-    for item in shifts:
+    for item in {id(tensors[item.tensor]): item for item in shifts}.values():
         values, back = _workable(tensors[item.tensor])
         shifted = values + paddle.to_tensor(np.array(item.values, "float32")).astype(values.dtype)
         swap_storage(tensors[item.tensor], shifted.astype(back))

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 
+from dysens.atomic import Writer, finish, is_unfinished, write_file, write_together
 from dysens.errors import InputError, in_a_sentence
-from dysens.model import isolate, preserved, tensors_by_path
+from dysens.model import isolate, preserved
 from dysens.pruning._apply import cut, history
 from dysens.pruning._plan import PrunePlan
+from dysens.pruning._plan_file import FORMAT, PlanFile, check_fits, check_widths
 from dysens.pruning._weights_file import check_array, read_state
 
-FORMAT = 2  # 2 knows "order"; a plan that needs none is written as 1, for those who have an older dysens
+PLAN, WEIGHTS, OPTIMIZER = ".plan.json", ".pdparams", ".pdopt"
+
+_READS = 5  # how often a checkpoint is read again that others are replacing
 
 
 def save_pruned(
@@ -32,11 +38,18 @@ def save_pruned(
         optimizer: Saved with the model, if given.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    paddle.save(model.state_dict(), f"{target}.pdparams")
-    if optimizer is not None:
-        paddle.save(optimizer.state_dict(), f"{target}.pdopt")
-    save_plan(model, target)
+    states = {
+        WEIGHTS: model.state_dict(),
+        **({OPTIMIZER: optimizer.state_dict()} if optimizer is not None else {}),
+    }
+    writers: dict[str, Writer] = {ending: partial(_save, state) for ending, state in states.items()}
+    text = _plan_of(model, list(states))
+    writers[PLAN] = lambda place: place.write_bytes(text)
+    _written(target, lambda: write_together(target, writers, PLAN))
+
+
+def _save(state: dict[str, Any], place: Path) -> None:
+    paddle.save(state, str(place))
 
 
 def save_plan(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
@@ -46,6 +59,12 @@ def save_plan(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
         model: Cut as a whole, or in a layer of it (the student of a distillation model).
         path: Where to, without a suffix.
     """
+    text = _plan_of(model, [])
+    finish(Path(path), PLAN)
+    _written(Path(path), lambda: write_file(_plan_path(path), lambda place: place.write_bytes(text)))
+
+
+def _plan_of(model: paddle.nn.Layer, saved_with: list[str]) -> bytes:
     stages = stages_of(model)
     plan = {
         "format": FORMAT if any(stage.reorders for stage in stages) else 1,
@@ -53,8 +72,23 @@ def save_plan(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
         "stages": [stage.to_json() for stage in stages],
         # An optimizer knows parameters by automatic names, which shift when other networks were built before.
         "parameters": {parameter.name: name for name, parameter in model.named_parameters()},
+        **({"saved_with": saved_with} if saved_with else {}),
     }
-    Path(f"{path}.plan.json").write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+    return (json.dumps(plan, indent=1) + "\n").encode("utf-8")
+
+
+def _written(target: Path, write: Callable[[], None]) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write()
+    except OSError as error:
+        raise InputError(
+            f'"{target}" cannot be saved: {error.strerror or error}. What was saved there before is as it was.'
+        ) from error
+
+
+def _plan_path(path: str | os.PathLike[str]) -> Path:
+    return Path(f"{os.fspath(path)}{PLAN}")
 
 
 def stages_of(model: paddle.nn.Layer) -> list[PrunePlan]:
@@ -68,12 +102,13 @@ def stages_of(model: paddle.nn.Layer) -> list[PrunePlan]:
 
 def has_plan(path: str | os.PathLike[str]) -> bool:
     """Whether the checkpoint ``path`` (without a suffix) is one of a pruned network, with its plan beside it."""
-    return Path(f"{path}.plan.json").is_file()
+    _settle(path)
+    return _plan_path(path).is_file()
 
 
 def is_cut_as_saved(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> bool:
     """Whether a model has been cut just as the plan beside a checkpoint says."""
-    stages, _ = _read_plan(Path(f"{path}.plan.json"))
+    stages = read_plan(path).stages
     return [stage.to_json() for stage in stages_of(model)] == [stage.to_json() for stage in stages]
 
 
@@ -92,15 +127,42 @@ def cut_as_saved(
     Returns:
         The automatic name that each parameter had when the plan was written, to its path in the network.
     """
-    stages, saved_names = _read_plan(Path(f"{path}.plan.json"))
+    return _cut_as(model, read_plan(path), optimizer)
+
+
+def read_plan(path: str | os.PathLike[str]) -> PlanFile:
+    """The plan beside a checkpoint.
+
+    Raises:
+        InputError: There is none, or it is damaged.
+    """
+    _settle(path)
+    return PlanFile(_plan_path(path))
+
+
+def _settle(path: str | os.PathLike[str]) -> None:
+    """A save that was killed when all was written is brought to its end first."""
+    try:
+        finish(Path(path), PLAN)
+    except OSError as error:
+        raise InputError(
+            f'"{path}" was not moved into place when it was saved, and cannot be now: {error.strerror or error}. '
+            "Open it once where its folder can be written to."
+        ) from error
+
+
+def _cut_as(
+    model: paddle.nn.Layer, plan: PlanFile, optimizer: paddle.optimizer.Optimizer | None
+) -> dict[str, str]:
     if history(model):
         raise InputError(
             "this model has been cut already; load_pruned needs the original network, freshly built."
         )
-    for stage in stages:
-        _check_fits(model, stage)
+    for stage in plan.stages:
+        check_fits(model, stage)
         cut(model, stage, optimizer)
-    return saved_names
+        check_widths(model, stage)
+    return plan.parameters
 
 
 def load_pruned(
@@ -120,10 +182,11 @@ def load_pruned(
     Returns:
         The same model.
     """
+    endings = [WEIGHTS, OPTIMIZER] if optimizer is not None else [WEIGHTS]
+    plan, states = _read_together(path, endings, trusted)
+    state, optimizer_state = states[WEIGHTS], states.get(OPTIMIZER)
     with preserved(model, optimizer, gradients=True) as before:
-        saved_names = cut_as_saved(model, path, optimizer)
-        state = _read(Path(f"{path}.pdparams"), trusted)
-        optimizer_state = _read(Path(f"{path}.pdopt"), trusted) if optimizer is not None else None
+        saved_names = _cut_as(model, plan, optimizer)
         _put(model, state, optimizer)
         if optimizer is not None and optimizer_state is not None:
             set_optimizer_state(
@@ -212,43 +275,42 @@ def set_optimizer_state(
         ) from error
 
 
-def _read_plan(path: Path) -> tuple[list[PrunePlan], dict[str, str]]:
-    if not path.exists():
-        raise InputError(f"there is no plan {path}; save_pruned writes it beside the weights.")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        version, stages = int(data["format"]), [PrunePlan.from_json(stage) for stage in data["stages"]]
-        names = dict(data["parameters"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not a plan of dysens, or is damaged: {error!r}.") from error
-    if version > FORMAT:
+def _read_together(
+    path: str | os.PathLike[str], endings: Sequence[str], trusted: bool
+) -> tuple[PlanFile, dict[str, dict[str, Any]]]:
+    """A plan, and the files that belong to it, although somebody may be replacing them right now."""
+    for _ in range(_READS):
+        _settle(path)
+        before = _identities(path, endings)
+        plan = PlanFile(_plan_path(path))
+        states = {ending: _read(Path(f"{os.fspath(path)}{ending}"), trusted) for ending in endings}
+        if before == _identities(path, endings) and not is_unfinished(Path(path), PLAN):
+            break
+    else:
+        raise InputError(f'"{path}" is being replaced again and again; load it when that has ended.')
+    if OPTIMIZER in endings and plan.saved_with and OPTIMIZER not in plan.saved_with:
         raise InputError(
-            f"the plan {path} has format {version}, this dysens knows up to {FORMAT}; update dysens."
+            f'"{path}" was saved without an optimizer; "{path}{OPTIMIZER}" beside it is of another checkpoint.'
         )
-    return stages, names
+    return plan, states
+
+
+def _identities(path: str | os.PathLike[str], endings: Sequence[str]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    for ending in (PLAN, *endings):
+        try:
+            status = os.stat(f"{os.fspath(path)}{ending}")
+        except FileNotFoundError:
+            found.append(())
+        else:
+            found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
 
 
 def _read(path: Path, trusted: bool) -> dict[str, Any]:
-    if not path.exists():
+    if not path.is_file():
         raise InputError(f"there is no file {path}; save_pruned writes it beside the plan.")
     return read_state(path, trusted)
-
-
-def _check_fits(model: paddle.nn.Layer, plan: PrunePlan) -> None:
-    tensors = tensors_by_path(model)
-    for item in plan.cuts:
-        layer = item.tensor.rpartition(".")[0]
-        if item.tensor not in tensors:
-            raise InputError(
-                f"the plan cuts layer '{layer}', which this network does not have; is it another network?"
-            )
-        shape = list(tensors[item.tensor].shape)
-        expected = item.size // item.blocks
-        if item.axis >= len(shape) or shape[item.axis] != expected:
-            raise InputError(
-                f"layer '{layer}' differs: the plan cuts axis {item.axis} of a weight with {expected} entries there, "
-                f"but '{item.tensor}' has shape {shape}; build the network as it was before pruning."
-            )
 
 
 def _check_weights(model: paddle.nn.Layer, state: dict[str, Any]) -> None:

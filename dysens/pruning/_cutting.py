@@ -24,18 +24,24 @@ class Cuts:
         model: The live layer.
         optimizer: Its state is cut and restored along with the model.
         view: How the model is run where its cost is counted.
+        untried: What the analysis could not try, as a sentence; every outcome says so.
 
     Attributes:
         removed: The share that is gone, by group name.
     """
 
     def __init__(
-        self, model: paddle.nn.Layer, optimizer: paddle.optimizer.Optimizer | None, view: View
+        self,
+        model: paddle.nn.Layer,
+        optimizer: paddle.optimizer.Optimizer | None,
+        view: View,
+        untried: str = "",
     ) -> None:
         self.removed: dict[str, float] = {}
         self._model = model
         self._optimizer = optimizer
         self._view = view
+        self._untried = untried
         self._earlier = len(history(model))  # cuts that others made before
         self._before: ModelState | None = None
 
@@ -76,7 +82,14 @@ class Cuts:
             cut(self._model, plan, self._optimizer)
             after = cost_of(self._model, self._view)
             outcome = PruneOutcome(
-                before.flops, after.flops, before.params, after.params, plan, widths, after.counted_by_us
+                before.flops,
+                after.flops,
+                before.params,
+                after.params,
+                plan,
+                widths,
+                after.counted_by_us,
+                self._untried,
             )
             self._before = self._before or state
             self.removed = {**self.removed, **removed}

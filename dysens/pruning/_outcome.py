@@ -24,6 +24,7 @@ class PruneOutcome:
         plan: What was removed from which tensor.
         widths: Per group: name, path, channels before and after.
         counted_by_us: Layers that `paddle.flops` counts as zero, and that dysens counted.
+        untried: What the proof could not try, as a sentence; empty if it tried all.
     """
 
     flops_before: int
@@ -33,6 +34,7 @@ class PruneOutcome:
     plan: PrunePlan
     widths: tuple[tuple[str, str, int, int], ...]
     counted_by_us: tuple[str, ...] = ()
+    untried: str = ""
 
     @property
     def flops_removed(self) -> float:
@@ -59,6 +61,8 @@ class PruneOutcome:
             lines.append(
                 f"(FLOPs of {', '.join(self.counted_by_us)} counted by dysens; paddle.flops gives 0 for them)"
             )
+        if self.untried:
+            lines.append(self.untried)
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from paddle import nn
@@ -50,6 +50,49 @@ class TensorShift:
     values: tuple[float, ...]
 
 
+class Folded(NamedTuple):
+    """What a layer that loses inputs does about it: what its weights and its bias take over."""
+
+    mixes: Sequence[TensorMix]
+    shifts: Sequence[TensorShift]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMix:
+    """Entries of a tensor that take over the work of others: ``tensor[into] += matrix @ tensor[of]`` along an axis.
+
+    Attributes:
+        tensor: Its path.
+        axis: Where the entries lie.
+        into: The entries that are added to.
+        of: The entries that are mixed into them, as they were before.
+        matrix: A row for each of ``into``, a column for each of ``of``.
+        rows: The part of the first axis that takes part, from and to; all of it if None. For the second axis of a grouped weight.
+        repeat: Every entry stands for so many neighbours along the axis, which are mixed place by place (a flattened map).
+    """
+
+    tensor: str
+    axis: int
+    into: np.ndarray
+    of: np.ndarray
+    matrix: np.ndarray
+    rows: tuple[int, int] | None = None
+    repeat: int = 1
+
+    def applied(self, values: np.ndarray) -> np.ndarray:
+        """A copy of the tensor's values with the mix carried out."""
+        result = np.array(values)
+        first = slice(*self.rows) if self.rows is not None else slice(None)
+        old = np.moveaxis(values[first], self.axis, 0)
+        new = np.moveaxis(result[first], self.axis, 0)
+        shape = (-1, self.repeat, *old.shape[1:]) if self.repeat > 1 else old.shape
+        added = np.tensordot(self.matrix, old.reshape(shape)[self.of].astype("float64"), 1)
+        mixed = old.reshape(shape).astype("float64")
+        mixed[self.into] += added
+        new[...] = mixed.reshape(old.shape)
+        return result
+
+
 @dataclass(frozen=True)
 class PrunePlan:
     """Everything that a cut changes.
@@ -59,12 +102,14 @@ class PrunePlan:
         attributes: New values of layer attributes, by layer path.
         masks: The entries of consuming weights that have to be zero to get the same outputs without cutting.
         shifts: What biases take over; carried out before anything is cut or masked.
+        mixes: What weights that stay take over from those that go; carried out first, on the weights as they were.
     """
 
     cuts: tuple[TensorCut, ...] = ()
     attributes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     masks: tuple[TensorCut, ...] = ()
     shifts: tuple[TensorShift, ...] = ()
+    mixes: tuple[TensorMix, ...] = ()
 
     def inside(self, layer: str) -> PrunePlan:
         """The same plan, seen from a network that holds the cut one at the path ``layer``."""
@@ -75,6 +120,7 @@ class PrunePlan:
             {f"{layer}.{path}" if path else layer: values for path, values in self.attributes.items()},
             tuple(replace(cut, tensor=f"{layer}.{cut.tensor}") for cut in self.masks),
             tuple(replace(shift, tensor=f"{layer}.{shift.tensor}") for shift in self.shifts),
+            tuple(replace(mix, tensor=f"{layer}.{mix.tensor}") for mix in self.mixes),
         )
 
     @property
@@ -83,7 +129,7 @@ class PrunePlan:
         return any(cut.order for cut in self.cuts)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON values; masks and shifts are left out, they are only needed before the cut."""
+        """The plan as JSON values; masks, shifts and mixes are left out, they are only needed before the cut."""
         return {
             "cuts": [
                 {
@@ -131,6 +177,7 @@ def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None
     masks: dict[tuple[str, int], TensorCut] = {}
     attributes: dict[str, dict[str, int]] = {}
     shifts: dict[str, TensorShift] = {}
+    mixes: list[TensorMix] = []
     for layer, ports in _by_layer(removal).items():
         role = roles.get(layer)
         whole = _whole_groups(role, ports) if role is not None and role.conv_groups > 1 else 0
@@ -144,11 +191,19 @@ def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None
                     cuts[piece.tensor, piece.axis] = cut
         if role is not None:
             attributes.update(_attributes(role, ports, whole))
-        if role is not None and role.intake is not None and role.inputs in ports:
+        if role is None or role.inputs is None or role.inputs not in ports:
+            continue
+        if role.intake is not None:
             shifts[role.intake.offset] = _shift(role, role.intake, ports[role.inputs])
+        if role.fold is not None:
+            folded = role.fold(role, ports[role.inputs])
+            mixes += folded.mixes
+            shifts.update({shift.tensor: shift for shift in folded.shifts})
     if model is not None:
         attributes.update(_of_blocks(model, roles, removal, attributes))
-    return PrunePlan(tuple(cuts.values()), attributes, tuple(masks.values()), tuple(shifts.values()))
+    return PrunePlan(
+        tuple(cuts.values()), attributes, tuple(masks.values()), tuple(shifts.values()), tuple(mixes)
+    )
 
 
 def _of_blocks(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,29 +31,33 @@ from dysens.groups import (
     roles_of,
     run,
 )
-from dysens.model import View, doubled, eagerly, in_double_precision, isolate, leaves, preserved
+from dysens.model import View, doubled, eagerly, forward_state, in_double_precision, leaves, preserved
 from dysens.pruning._apply import cut, masked
 from dysens.pruning._plan import CannotCutError, PrunePlan, plan_for
 
 # The largest relative difference that rounding can explain: the two models add in another order.
 TOLERANCE = 1e-3
 
-# Different shares of each group go at every trial: two sources that happened to lose the same number would look independent.
-_TRIAL_SEEDS, _PROOF_SEEDS = (1, 2), (3, 4)
+# What is longer than this along its first axis is no batch, but positions or time steps of one.
+_MOST_SAMPLES = 64
+
+# Other units and shares than in the trial.
+_TRIAL_SEED, _PROOF_SEED = 1, 3
+
+# Its multiples spread evenly over the fractions, and none is near the one before.
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 def trial_removals(groups: Sequence[ChannelGroup]) -> Iterator[Removal]:
-    """What to try before a choice of units is trusted: single units of every kind, then random shares."""
+    """What to try before a choice of units is trusted: single units, two removals that share all units, another one."""
     yield from _single_removals(groups)
-    for seed in _TRIAL_SEEDS:
-        yield random_removal(groups, seed)
+    yield from complementary_removals(groups, _TRIAL_SEED)
+    yield random_removal(groups, _TRIAL_SEED)
 
 
-def proof_removals(groups: Sequence[ChannelGroup]) -> Iterator[Removal]:
-    """What to try on the real weights once the trials were passed: single units, then other random shares."""
-    yield next(_single_removals(groups))
-    for seed in _PROOF_SEEDS:
-        yield random_removal(groups, seed)
+def proof_removals(groups: Sequence[ChannelGroup]) -> tuple[list[Removal], list[Removal]]:
+    """What to try on the real weights once the trials were passed: single units; and two removals that share all units."""
+    return [next(_single_removals(groups))], complementary_removals(groups, _PROOF_SEED)
 
 
 def _single_removals(groups: Sequence[ChannelGroup]) -> Iterator[Removal]:
@@ -93,6 +98,30 @@ def random_removal(groups: Iterable[ChannelGroup], seed: int) -> Removal:
     return merge_removals(removals)
 
 
+def complementary_removals(groups: Iterable[ChannelGroup], seed: int) -> list[Removal]:
+    """Two removals that take every unit between them, a different random share of each group the first time.
+
+    So one of them takes the channel that stands out, on whatever input: where channels meet in a maximum, a minimum or a
+    sorted list, a removal that spares that one proves nothing. Shares of neighbours lie far apart: two sources that happened
+    to lose the same number would look independent.
+    """
+    random = np.random.default_rng(seed)
+    start = random.random()
+    shares = (0.25 + 0.5 * ((start + number * _GOLDEN) % 1) for number in count())
+    pairs = [_halves(group, random.random(group.size), share) for group, share in zip(groups, shares)]
+    return [merge_removals(pair[side] for pair in pairs) for side in (0, 1)]
+
+
+def _halves(group: ChannelGroup, scores: np.ndarray, ratio: float) -> tuple[Removal, Removal]:
+    least = len(group.blocks) / group.size
+    one = group.weakest(scores, max(ratio, least))
+    rest = max(1 - len(one) / group.size, least)
+    other = group.weakest(-scores, rest)
+    chosen = (units if len(units) else _least(group, scores) for units in (one, other))
+    first, second = (group.removal(units) for units in chosen)
+    return first, second
+
+
 def trial(
     model: paddle.nn.Layer, probes: Sequence[Probe], roles: Mapping[str, Role], removal: Removal
 ) -> str | None:
@@ -128,43 +157,57 @@ def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -
         ForwardError: If the cut model's forward fails.
     """
     with eagerly(model, list(views)) as eager_views:
-        return max(_settled_difference(model, view, plan) for view in eager_views)
+        found = zip(eager_views, _differences(model, eager_views, plan))
+        return max(_settled(model, view, plan, apart) for view, apart in found)
 
 
-def _settled_difference(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> Difference:
+def _settled(model: paddle.nn.Layer, view: View, plan: PrunePlan, found: Difference) -> Difference:
     """A steep function, such as the step of DB's head in training, blows rounding up; a wrong cut is wrong in any precision."""
-    found = _difference(model, view, plan)
     if not TOLERANCE < found.amount < math.inf:
         return found
     try:
         with in_double_precision(model):
-            return _difference(model, replace(view, arguments=doubled(view.arguments)), plan)
+            return _differences(model, [replace(view, arguments=doubled(view.arguments))], plan)[0]
     except ForwardError:
         return found  # something inside insists on single precision
 
 
-def _difference(model: paddle.nn.Layer, view: View, plan: PrunePlan) -> Difference:
+def _differences(model: paddle.nn.Layer, views: Sequence[View], plan: PrunePlan) -> list[Difference]:
+    """For every view the largest difference; none where a view is implied, which only has to run."""
     mixers = [role for role in roles_of(model).values() if role.kind == "mixer"]
     with preserved(model), masked(model, plan):
-        before = outputs_of(model, view, mixers)
+        whole = [_said_from_here(model, view, mixers) for view in views if not view.implied]
     with preserved(model):
         cut(model, plan, gradients=False)
-        after = outputs_of(model, view, mixers)
+        left = [_said_from_here(model, view, mixers) for view in views]
+    kept, before = _kept_exits(mixers, plan), iter(whole)
+    return [
+        Difference(0.0, "nothing") if view.implied else _apart(next(before), after, kept, view)
+        for view, after in zip(views, left)
+    ]
+
+
+def _apart(before: Outputs, after: Outputs, kept: Mapping[str, np.ndarray], view: View) -> Difference:
     if before.calls.keys() != after.calls.keys():
         elsewhere = min(before.calls.keys() ^ after.calls.keys())
-        return Difference(math.inf, f"whether layer '{elsewhere[0]}' runs")
+        return Difference(math.inf, f"whether layer '{elsewhere[0]}' runs{_in(view)}")
     if len(before.outputs) != len(after.outputs):
-        return Difference(math.inf, "the number of outputs")
-    kept = _kept_exits(mixers, plan)
+        return Difference(math.inf, f"the number of outputs{_in(view)}")
     on_the_way = [
         Difference(
-            _relative(whole[:, kept[path]] if path in kept else whole, after.calls[path, number]),
-            f"what layer '{path}' returns",
+            _relative(whole[..., kept[path]] if path in kept else whole, after.calls[path, number]),
+            f"what layer '{path}' returns{_in(view)}",
         )
         for (path, number), whole in before.calls.items()
     ]
-    at_the_end = [Difference(_relative(*pair), "the outputs") for pair in zip(before.outputs, after.outputs)]
+    at_the_end = [
+        Difference(_relative(*pair), f"the outputs{_in(view)}") for pair in zip(before.outputs, after.outputs)
+    ]
     return max([*at_the_end, *on_the_way], default=Difference(0.0, "the outputs"))
+
+
+def _in(view: View) -> str:
+    return f" in the {view.name}" if view.training or view.note else ""
 
 
 def _kept_exits(mixers: Iterable[Role], plan: PrunePlan) -> dict[str, np.ndarray]:
@@ -195,6 +238,16 @@ class Outputs(NamedTuple):
     calls: dict[Call, np.ndarray]
 
 
+def _said_from_here(model: paddle.nn.Layer, view: View, layers: Iterable[Role]) -> Outputs:
+    """A real forward that leaves nothing behind for the next one, such as statistics."""
+    before = forward_state(model)
+    try:
+        return outputs_of(model, view, layers)
+    finally:
+        for state in before:
+            state.restore()
+
+
 def outputs_of(model: paddle.nn.Layer, view: View, layers: Iterable[Role] = ()) -> Outputs:
     """A real forward. Inside `preserved`: modes change, and statistics in training.
 
@@ -208,17 +261,17 @@ def outputs_of(model: paddle.nn.Layer, view: View, layers: Iterable[Role] = ()) 
         calls[visit.call] = _summary(answer, visit.role.output_axis)
         return answer
 
-    if view.training:
-        isolate(model, only_statistics=True)
     returned = run(model, view, layers, listen, lambda visit: None)
     return Outputs([array for array in returned if isinstance(array, np.ndarray) and array.size], calls)
 
 
 def _summary(answer: Any, axis: int) -> np.ndarray:
-    """Mean and mean size of each channel: all values of all layers would fill the memory."""
+    """Mean and mean size of each channel, sample by sample: all values of all layers would fill the memory."""
     first = next(leaf for leaf in leaves(answer) if isinstance(leaf, paddle.Tensor))
-    others = [a for a in range(first.ndim) if a != axis % first.ndim]
-    return np.stack([numbers(values.mean(others)) for values in (first, first.abs())])
+    axis %= first.ndim
+    samples = axis > 0 and first.shape[0] <= _MOST_SAMPLES
+    others = [a for a in range(1 if samples else 0, first.ndim) if a != axis]
+    return np.stack([numbers(values.mean(others) if others else values) for values in (first, first.abs())])
 
 
 def _relative(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -34,6 +34,12 @@ _EXIT_NAMES = {
 }
 _GROUP_NAMES = {"groups", "_groups", "num_groups"}
 
+# Beside their weights, Paddle's own layers keep these.
+_LAYER_NAMES = {"_num_features", "_num_parameters", "input_size", "_embedding_dim"}
+
+WIDTH_ATTRIBUTES = frozenset(_ENTRY_NAMES | _EXIT_NAMES | _GROUP_NAMES | _LAYER_NAMES)
+"""All that a plan may set."""
+
 
 def block_attributes(
     model: nn.Layer, roles: Mapping[str, Role], entries: Widths, exits: Widths, groups: Widths

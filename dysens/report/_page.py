@@ -40,7 +40,8 @@ def page_data(sens: Sensitivities, costs: Costs | None = None, show_progress: bo
     unknown = [name for name in names if known is not None and name not in known]
     usable = known if not unknown else None
     return {
-        "source": Path(sens.source).name,
+        # A name that the locale could not read is still the bytes of a name, almost always in UTF-8.
+        "source": os.fsencode(Path(sens.source).name).decode("utf-8", "replace"),
         "baseline": sens.baseline,
         "higherIsBetter": sens.higher_is_better,
         "groups": [_group(sens, name) for name in names],

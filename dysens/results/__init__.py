@@ -3,7 +3,7 @@
 from dysens.results._disk import write_whole
 from dysens.results._files import header_of
 from dysens.results._journal import Journal, check_place
-from dysens.results._points import Header, Point
+from dysens.results._points import Header, Point, same_baseline
 from dysens.results._records import Owner
 from dysens.results._recount import curves_of, recounted
 from dysens.results._sensitivities import LossCurve, Sensitivities
@@ -27,6 +27,7 @@ __all__ = [
     "losses_by_ratio",
     "read_slim_file",
     "recounted",
+    "same_baseline",
     "write_as",
     "write_static",
     "write_status",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
+from dysens.atomic import sync_folder, write_file
 from dysens.errors import JournalError
 
 PROBE_BYTES = 64 * 1024
@@ -26,7 +25,7 @@ def append_bytes(path: Path, data: bytes, sync: bool) -> None:
         if sync:
             os.fsync(handle.fileno())
     if created and sync:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def probe(path: Path) -> None:
@@ -45,17 +44,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that readers see the old content or the new, never a part."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not mkstemp: what it makes only its owner may read, and a result is there to be shared.
-        temporary = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
-        try:
-            with temporary.open("xb") as handle:
-                handle.write(data)
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_file(path, lambda beside: beside.write_bytes(data))
     except OSError as error:
         raise JournalError(f"{path} can't be written: {error.strerror or error}.") from error
 
@@ -81,15 +70,3 @@ def _ends_with_newline(path: Path) -> bool:
             return True
         handle.seek(-1, os.SEEK_END)
         return handle.read(1) == b"\n"
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a new file's name survive a power cut, where the file system can: some network ones refuse it."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

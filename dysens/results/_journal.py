@@ -20,7 +20,7 @@ from filelock import FileLock
 from dysens.errors import JournalError
 from dysens.results._disk import append_bytes, probe, write_whole
 from dysens.results._points import Header, Point, under_names
-from dysens.results._reader import JournalReader
+from dysens.results._reader import JournalReader, Key
 from dysens.results._records import Claim, Owner, Record, Release, encode
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,9 @@ LOCK_SECONDS = 60.0
 
 FOREIGN_CLAIM_SECONDS = 3600.0
 """A claim made on another machine counts for this long: whether its process lives can't be seen from here."""
+
+CLOCK_TOLERANCE = 300.0
+"""How far the clock of another machine may be ahead of ours. A claim from further in the future says nothing about its age."""
 
 
 class Journal:
@@ -52,6 +55,10 @@ class Journal:
         self._reader = JournalReader(path)
         self._lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS)
         self._unwritten: list[Point] = []
+        self._known: dict[Key, Point] = {}
+        self._known_partials: dict[Key, Point] = {}
+        self._first_seen: dict[Claim, float] = {}  # by our own clock
+        self._reported: set[Claim] = set()
         self._refuge: Path | None = None
         self._started = False
 
@@ -79,6 +86,8 @@ class Journal:
 
     def _start(self, force: bool) -> None:
         self._reader.settle()
+        self._known.update(self._reader.points)
+        self._known_partials.update(self._reader.partials)
         found = self._reader.header
         if self._reader.is_empty:
             self._refuse_foreign_file()
@@ -118,22 +127,29 @@ class Journal:
     def points(self) -> list[Point]:
         """The full points, with today's parameter names, in parameter order and by ratio."""
         self._refresh()
-        full = [*self._reader.points.values(), *(point for point in self._unwritten if point.full)]
+        full = [*self._known.values(), *(point for point in self._unwritten if point.full)]
         return under_names(full, self.header.paths)
 
     def partial_points(self) -> list[Point]:
         """The points that saw only part of the data, where no full point has come since."""
         self._refresh()
-        partials = [point for key, point in self._reader.partials.items() if key not in self._reader.points]
+        partials = [point for key, point in self._known_partials.items() if key not in self._known]
         partials.extend(point for point in self._unwritten if not point.full)
         return under_names(partials, self.header.paths)
 
     def _refresh(self) -> None:
         try:
-            self._reader.refresh()
-        except OSError as error:
+            self._look()
+        except (OSError, JournalError) as error:
             logger.warning("%s can't be read any more (%s); what was read before counts.", self.path, error)
         self._reader.report()
+
+    def _look(self) -> None:
+        """Read what is new. What was read once stays known, whatever becomes of the file."""
+        self._reader.refresh()
+        if not self._others():
+            self._known.update(self._reader.points)
+            self._known_partials.update(self._reader.partials)
 
     def append(self, point: Point) -> None:
         """Adds a point; when this returns it is on disk.
@@ -144,7 +160,7 @@ class Journal:
         try:
             with self._lock:
                 self._write([*self._unwritten, point])
-        except OSError as error:
+        except (OSError, JournalError) as error:
             self._unwritten.append(point)
             self._take_refuge(error)
         else:
@@ -166,19 +182,17 @@ class Journal:
         place = self.header.paths.get(param, "")
         try:
             with self._lock:
-                self._reader.refresh()
+                self._look()
                 key = self._reader.key(param, place, ratio)
-                if key in self._reader.points or any(
-                    self._is(p, param, key[1]) for p in self._unwritten if p.full
-                ):
+                if key in self._known or any(self._is(p, param, key[1]) for p in self._unwritten if p.full):
                     return False
                 holder = self._reader.claims.get(key)
                 if holder is not None and holder.owner == owner:
                     return True
-                if holder is not None and _is_held(holder):
+                if holder is not None and self._is_held(holder):
                     return False
                 self._write([Claim(param, place, key[1], owner, time.time())], sync=False)
-        except OSError as error:
+        except (OSError, JournalError) as error:
             logger.warning("%s: the claim on %s at %s can't be written (%s).", self.path, param, ratio, error)
         return True
 
@@ -194,7 +208,7 @@ class Journal:
                 self._reader.refresh()
                 if any(claim.owner == owner for claim in self._reader.claims.values()):
                     self._write([Release(owner)], sync=False)
-        except OSError as error:
+        except (OSError, JournalError) as error:
             logger.warning("%s: the claims can't be released (%s).", self.path, error)
 
     def __enter__(self) -> Journal:
@@ -204,19 +218,66 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+        if isinstance(error, Exception):
+            self._refresh()
+            where = self.path if self._refuge is None else f"{self.path} and {self._refuge}"
+            logger.warning(
+                "Stopped by %s. What was measured so far (%d full points) is saved in %s: run the same again with this file, "
+                "and it goes on from there.",
+                type(error).__name__,
+                len(self._known),
+                where,
+            )
+
+    def _is_held(self, claim: Claim) -> bool:
+        if claim.owner.is_local:
+            return claim.owner.is_alive()
+        age = time.time() - claim.time
+        seen_for = time.monotonic() - self._first_seen.setdefault(claim, time.monotonic())
+        if age < -CLOCK_TOLERANCE:
+            if claim not in self._reported:
+                self._reported.add(claim)
+                logger.warning(
+                    "%s: the clock of %s is ahead of ours, so its claim on %s at %g is not waited for; the point may be "
+                    "measured twice.",
+                    self.path,
+                    claim.owner.host,
+                    claim.param,
+                    claim.ratio,
+                )
+            return False
+        return max(age, seen_for) < FOREIGN_CLAIM_SECONDS
 
     def _write(self, records: Iterable[Record], sync: bool = True) -> None:
-        """Appends under the lock; a file that somebody removed comes back with all that is known."""
-        known: list[Record] = []
-        if self._started and not (self.path.exists() and self.path.stat().st_size):
-            logger.warning("%s was removed or emptied while in use; it is written again.", self.path)
-            known = [self.header, *self._reader.points.values()]
-        append_bytes(self.path, b"".join(map(encode, [*known, *records])), sync)
-        self._reader.refresh()
+        """Appends under the lock; a file that somebody removed or cut short comes back with all that is known."""
+        lost: list[Record] = []
+        if self._started:
+            emptied = not (self.path.exists() and self.path.stat().st_size)
+            if not emptied:
+                self._look()
+                if self._others():
+                    raise JournalError(f"another journal has taken its place: {'; '.join(self._others())}")
+            partials = {key: p for key, p in self._known_partials.items() if key not in self._known}
+            gone = [p for key, p in self._known.items() if emptied or key not in self._reader.points]
+            gone += [p for key, p in partials.items() if emptied or key not in self._reader.partials]
+            if emptied or gone or self._reader.header is None:
+                logger.warning(
+                    "%s was removed or cut short while in use; %d points are written again.",
+                    self.path,
+                    len(gone),
+                )
+                lost = [self.header, *gone]
+        append_bytes(self.path, b"".join(map(encode, [*lost, *records])), sync)
+        self._look()
 
-    def _take_refuge(self, error: OSError) -> None:
+    def _others(self) -> list[str]:
+        """Why the file is another journal than the one that was opened; nothing if it is not."""
+        found = self._reader.header
+        return found.differences(self.header) if self._started and found is not None else []
+
+    def _take_refuge(self, error: Exception) -> None:
         """Writes what the journal can't take to the temporary folder, as a journal of its own."""
-        reason = error.strerror or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         if self._refuge is None:
             name = f"dysens-{self.path.stem}-{os.getpid()}-{time.time_ns()}.jsonl"
             self._refuge = Path(tempfile.gettempdir(), name)
@@ -256,9 +317,3 @@ def _unwritable(path: Path, error: OSError) -> JournalError:
         f"The journal {path} can't be written: {error.strerror or error}. Nothing was started; "
         "give a sen_file in a folder that is writable and has room."
     )
-
-
-def _is_held(claim: Claim) -> bool:
-    if claim.owner.is_local:
-        return claim.owner.is_alive()
-    return time.time() - claim.time < FOREIGN_CLAIM_SECONDS

@@ -20,6 +20,9 @@ COLUMNS = ("param", "path", "ratio", "metric", "loss", "seconds")
 NEEDED = ("param", "ratio", "loss")
 TEXTS = ("param", "path")
 
+# What a spreadsheet takes for the beginning of a formula, which could then run commands.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+
 JSON_KIND = "sensitivities"
 JSON_FORMAT = 1
 
@@ -75,8 +78,14 @@ def _is_missing(value: Any) -> bool:
 
 
 def csv_of(points: Iterable[Point]) -> bytes:
-    """The table as CSV; names are always in quotes, since pandas leaves some line breaks bare otherwise."""
-    return frame_of(points).to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC).encode("utf-8")
+    """The table as CSV; names are always in quotes, since pandas leaves some line breaks bare otherwise.
+
+    A name that a spreadsheet would take for a formula gets an apostrophe in front, which `points_of_csv` takes off.
+    """
+    frame = frame_of(points)
+    for column in TEXTS:
+        frame[column] = [f"'{text}" if text.startswith(_FORMULA) else text for text in frame[column]]
+    return frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC).encode("utf-8")
 
 
 def points_of_csv(data: bytes) -> list[Point]:
@@ -92,7 +101,15 @@ def points_of_csv(data: bytes) -> list[Point]:
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"It is not a CSV table: {error}") from error
+    for column in set(TEXTS) & set(frame.columns):
+        frame[column] = [_plain_text(text) for text in frame[column]]
     return points_of(frame)
+
+
+def _plain_text(text: Any) -> Any:
+    """A name without the apostrophe that keeps spreadsheets from computing it."""
+    guarded = isinstance(text, str) and text.startswith("'") and text[1:].startswith(_FORMULA)
+    return text[1:] if guarded else text
 
 
 def json_of(

@@ -31,6 +31,9 @@ class TaylorCurves(Mapping[str, LossCurve]):
         paths: Group name to layer path.
     """
 
+    _value = "rise"
+    _note = "estimated rise of the training loss by share of channels removed"
+
     def __init__(self, curves: Mapping[str, Mapping[float, float]], paths: Mapping[str, str]) -> None:
         self._curves = {name: LossCurve(name, curve) for name, curve in curves.items()}
         self._paths = dict(paths)
@@ -45,13 +48,13 @@ class TaylorCurves(Mapping[str, LossCurve]):
         return len(self._curves)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row per group and ratio: param, path, ratio, rise."""
+        """A row per group and ratio: param, path, ratio, and the estimated value (rise)."""
         rows = [
-            {"param": name, "path": self._paths[name], "ratio": ratio, "rise": rise}
+            {"param": name, "path": self._paths[name], "ratio": ratio, self._value: rise}
             for name, curve in self.items()
             for ratio, rise in curve.items()
         ]
-        return pd.DataFrame(rows, columns=["param", "path", "ratio", "rise"])
+        return pd.DataFrame(rows, columns=["param", "path", "ratio", self._value])
 
     def rank_correlation(self, sens: Sensitivities) -> float:
         """Spearman's rank correlation with measured losses, over all groups and ratios that both know."""
@@ -63,17 +66,16 @@ class TaylorCurves(Mapping[str, LossCurve]):
             raise InputError(
                 "the estimate and the sensitivities share fewer than three points; nothing can be compared."
             )
-        return float(both["rise"].rank().corr(both["loss"].rank()))
+        return float(both[self._value].rank().corr(both["loss"].rank()))
 
     def __str__(self) -> str:
         return str(self._by_ratio().to_string(float_format="%.3g"))
 
     def _repr_html_(self) -> str:
-        note = "estimated rise of the training loss by share of channels removed"
-        return table_html(self._by_ratio().reset_index().rename_axis(columns=None), [note])
+        return table_html(self._by_ratio().reset_index().rename_axis(columns=None), [self._note])
 
     def _by_ratio(self) -> pd.DataFrame:
-        table = self.to_frame().pivot(index="path", columns="ratio", values="rise")
+        table = self.to_frame().pivot(index="path", columns="ratio", values=self._value)
         return table.loc[[self._paths[name] for name in self]]
 
 

@@ -60,6 +60,11 @@ class Examiner:
                 f"confidence has to be at least 0.5 and under 1, such as 0.95; not {confidence}."
             )
         self._scorer = scorer
+        self.restart()
+
+    def restart(self) -> None:
+        """Measure the whole model, and forget what was learnt before."""
+        scorer = self._scorer
         self._comparison: Comparison | None = None
         if isinstance(scorer, EvaluatorScorer):
             start = time.perf_counter()
@@ -72,6 +77,11 @@ class Examiner:
         else:
             baseline = metric_of(scorer.score())
         self.baseline = checked_baseline(baseline)
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples there are; None if a function scores them."""
+        return self._comparison.samples if self._comparison is not None else None
 
     def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
         """Say what is going to be measured, see `Scorer.expect`."""
@@ -94,7 +104,7 @@ class Examiner:
             return Evidence(Estimate(metric, loss if np.isfinite(metric) else np.inf, 0.0, 1.0, 1))
         start = time.perf_counter()
         measured = self._scorer.measurements(look, then)
-        estimate = self._comparison.estimate(measured, self.target)
+        estimate = self._comparison.estimate(measured, self.target, self._affordable(1.0))
         gained = max(estimate.share - self._comparison.share(look.seen), 1e-6)
         self._pass_seconds = (time.perf_counter() - start) / gained
         if estimate.decides(self.target, self.confidence):
@@ -107,12 +117,17 @@ class Examiner:
         Args:
             share: How much has been seen.
         """
-        if self._comparison is None:
+        if self._comparison is None or not isinstance(self._scorer, EvaluatorScorer):
+            return 1.0
+        if not self._scorer.picks_at_random:
             return 1.0
         least = max(share, _LEAST_SAMPLES / self._comparison.samples)
-        left = self._pass_seconds * (1 - share)
-        affordable = _LOOKING_SHARE * left / max(self._score_seconds * SCORES_PER_LOOK, 1e-9)
-        return next((look for look in LOOKS if least < look <= affordable), 1.0)
+        looks = (look for look in LOOKS if look > least and self._affordable((1 - share) / look))
+        return next(looks, 1.0)
+
+    def _affordable(self, passes: float) -> bool:
+        """Whether looking costs little against so many passes over the data."""
+        return self._score_seconds * SCORES_PER_LOOK <= _LOOKING_SHARE * self._pass_seconds * passes
 
 
 def _timed_score(scorer: EvaluatorScorer, measurements: Sequence[Any]) -> tuple[float, float]:

@@ -1,23 +1,24 @@
-"""One sweep or search, from what the front door was asked for to what it returns."""
+"""What a sweep and a search have in common, from the baseline to the journal; and a word about noise."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
 import paddle
 
-from dysens.compiled import Scorer
+from dysens.compiled import EvaluatorScorer, FunctionScorer, Scorer
 from dysens.costs import Costs
 from dysens.criteria import Criterion, compensates, criterion_name
 from dysens.errors import InputError
-from dysens.evaluators import Evaluator, checked_baseline
+from dysens.evaluators import Evaluator, checked_baseline, metric_of
 from dysens.groups import ChannelGroup, Choice, Role
 from dysens.model import fingerprint
-from dysens.results import Header, Journal, Sensitivities
+from dysens.results import Header, Journal, Sensitivities, same_baseline
 from dysens.sweep._examiner import Examiner
 from dysens.sweep._options import RunOptions
 from dysens.sweep._result import SearchResult
@@ -27,6 +28,41 @@ from dysens.sweep._sweep import Sweep, check_journal, open_journal
 from dysens.sweep._workers import run_in_workers
 
 logger = logging.getLogger(__name__)
+
+# Scoring the whole model twice must not cost more than a twentieth of a sweep.
+_POINTS_WORTH_A_REPEAT = 20
+
+
+def warn_of_noise(scorer: Scorer, baseline: float, points: int) -> None:
+    """Warn if the same model does not get the same score again, or is scored in training mode.
+
+    A function is called once more where many points follow; of an `Evaluator`, one batch is measured once more.
+
+    Args:
+        scorer: What scores, after it scored the whole model.
+        baseline: That score.
+        points: How many scores lie ahead.
+    """
+    if isinstance(scorer, FunctionScorer) and scorer.in_training_mode:
+        logger.warning(
+            "The evaluation runs the model in training mode: dropout and statistics of each batch change its score. "
+            "Call model.eval() in eval_func before the model."
+        )
+    again = baseline
+    if isinstance(scorer, EvaluatorScorer):
+        baseline, again = scorer.first_batch_twice()
+    elif points >= _POINTS_WORTH_A_REPEAT:
+        again = metric_of(scorer.score())
+    if not same_baseline(baseline, again) and (baseline == baseline or again == again):
+        what = "the first batch" if isinstance(scorer, EvaluatorScorer) else "the whole model"
+        logger.warning(
+            "The evaluation is noisy: %s scores %.6g and then %.6g. Losses that differ by less mean nothing. Call "
+            "model.eval(), leave random augmentation and sampling out, or set a seed at the start of every evaluation.",
+            what,
+            baseline,
+            again,
+        )
+
 
 EvalFunc = Union[Callable[[], Any], Evaluator]
 
@@ -71,6 +107,7 @@ class Measuring:
         """
         options, scorer = self._prepared(eval_func, higher_is_better, options)
         baseline = checked_baseline(scorer.score())
+        warn_of_noise(scorer, baseline, len(self.groups) * len(self.ratios))
         header = self._header(scorer, baseline)
         journal = self._journal(header)
         if journal is not None:
@@ -82,7 +119,7 @@ class Measuring:
         else:
             points = sweep.run(journal, self.progress, options.observer)
         return Sensitivities(
-            points, baseline, scorer.higher_is_better, str(self.sen_file or ""), header.costs
+            points, sweep.baseline, scorer.higher_is_better, str(self.sen_file or ""), header.costs
         )
 
     def search(
@@ -110,6 +147,7 @@ class Measuring:
             )
         options, scorer = self._prepared(evaluator, higher_is_better, options)
         examiner = Examiner(scorer, target_loss, confidence)
+        warn_of_noise(scorer, examiner.baseline, len(self.groups))
         journal = self._journal(self._header(scorer, examiner.baseline))
         search = Search(
             self.roles,
@@ -121,7 +159,8 @@ class Measuring:
             journal,
             options.observer,
         )
-        return search.run(self.progress)
+        with journal or nullcontext():
+            return search.run(self.progress)
 
     def _prepared(
         self, eval_func: EvalFunc, higher_is_better: bool, options: RunOptions

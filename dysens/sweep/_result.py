@@ -22,6 +22,8 @@ class GroupRatio:
         interval: Where the loss on all data lies, at the stated confidence.
         share: The share of the data that the group's points took, on average.
         passes: How many passes over the data the group took.
+        told: Whether the data tell that the loss at ``ratio`` is within the target: it is further from it than chance in the
+            choice of so few samples explains. Otherwise the ratio is where they lean.
     """
 
     name: str
@@ -32,6 +34,7 @@ class GroupRatio:
     interval: tuple[float, float]
     share: float
     passes: float
+    told: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class SearchResult:
         confidence: How likely, per point, all data would decide as the part did that was seen.
         baseline: The score of the whole model.
         spot_checks: Where losses were checked to rise with the ratio.
+        samples: How many samples there are; None if a function scores them.
     """
 
     groups: tuple[GroupRatio, ...]
@@ -68,11 +72,17 @@ class SearchResult:
     confidence: float
     baseline: float
     spot_checks: tuple[SpotCheck, ...]
+    samples: int | None = None
 
     @property
     def ratios(self) -> dict[str, float]:
         """Group name to ratio, for `prune_vars`; groups that cannot be pruned within the target are left out."""
         return {group.name: group.ratio for group in self.groups if group.ratio > 0}
+
+    @property
+    def untold(self) -> tuple[GroupRatio, ...]:
+        """The groups for which the data cannot tell whether the loss is within the target."""
+        return tuple(group for group in self.groups if not group.told)
 
     @property
     def passes(self) -> float:
@@ -91,6 +101,7 @@ class SearchResult:
                     "loss": group.loss,
                     "loss_low": group.interval[0],
                     "loss_high": group.interval[1],
+                    "told": group.told,
                     "share": group.share,
                     "passes": group.passes,
                 }
@@ -109,6 +120,11 @@ class SearchResult:
             "agree",
         ]
         lines += [f"  {check.name} loses only {check.loss:.4f} at {check.ratio:g}" for check in wrong]
+        if self.untold:
+            lines.append(
+                f"{self.samples} samples cannot tell a loss of {self.target_loss:g} for {len(self.untold)} of {len(self.groups)} "
+                "groups (told is False): their ratios are only where the samples lean; use more data or a larger target"
+            )
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -8,25 +8,28 @@ rise.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
 
-from dysens.compiled import PartialEvaluation
+from dysens.compiled import PartialEvaluation, ServedWronglyError
 from dysens.errors import InputError
 from dysens.groups import ChannelGroup, Choice, Role
 from dysens.progress import Progress, progress
 from dysens.pruning import PrunePlan, plan_for
 from dysens.ratios import ratio_key
-from dysens.results import Journal, Point
+from dysens.results import Journal, Point, same_baseline
 from dysens.sweep._examiner import Evidence, Examiner
 from dysens.sweep._result import GroupRatio, SearchResult, SpotCheck
 from dysens.sweep._statistics import Estimate
 from dysens.sweep._strategy import Bracket, ProbeCosts, likely_answers, next_ratio
 from dysens.sweep._sweep import Observer
+
+logger = logging.getLogger(__name__)
 
 # How many passes over the data a group takes, for the scorer to prepare by.
 _PASSES_PER_GROUP = 1.5
@@ -85,14 +88,20 @@ class Search:
         self._spot_checks = _checked_count(spot_checks)
         self._journal = journal
         self._observer = observer
-        self._candidates = [_Candidate(group) for group in groups]
-        self._costs = ProbeCosts()
-        self._known: dict[tuple[str, bytes], Evidence] = {}
+        self._groups = groups
         self._key = cache(self._uncached_key)
         full = {(p.param, p.ratio): p for p in journal.points()} if journal is not None else {}
-        for group in groups:
+        self._begin(full)
+
+    def _begin(self, full: Mapping[tuple[str, float], Point]) -> None:
+        """Know nothing but these points."""
+        self._candidates = [_Candidate(group) for group in self._groups]
+        self._costs = ProbeCosts()
+        self._known: dict[tuple[str, bytes], Evidence] = {}
+        self._written: dict[tuple[str, float], Point] = {}
+        for group in self._groups:
             # Removing nothing costs nothing.
-            self._known[group.name, b""] = Evidence(Estimate(examiner.baseline, 0.0, 0.0, 1.0, 1))
+            self._known[group.name, b""] = Evidence(Estimate(self._examiner.baseline, 0.0, 0.0, 1.0, 1))
             for ratio in self._grid:
                 point = full.get((group.name, ratio))
                 if point is not None:
@@ -101,6 +110,12 @@ class Search:
 
     def run(self, show_progress: bool = True) -> SearchResult:
         """Find the ratios; every point is on disk before the next begins, one on part of the data marked as such."""
+        try:
+            return self._run(show_progress)
+        except ServedWronglyError:
+            return self._run_again(show_progress)
+
+    def _run(self, show_progress: bool) -> SearchResult:
         work = [(self._plan(c.group, self._grid[-1]), _PASSES_PER_GROUP) for c in self._candidates]
         self._examiner.expect(work)
         with progress(len(self._candidates), "search", show_progress) as display:
@@ -111,13 +126,33 @@ class Search:
                     self._step(candidate, display, then)
                     display.reach(sum(self._next(c) is None for c in self._candidates))
             checks = tuple(self._checked(candidate, display) for candidate in self._to_check())
-        return SearchResult(
+        found = SearchResult(
             tuple(self._found(candidate) for candidate in self._candidates),
             self._examiner.target,
             self._examiner.confidence,
             self._examiner.baseline,
             checks,
+            self._examiner.samples,
         )
+        if found.untold:
+            logger.warning("%s.", found.summary.splitlines()[-1])
+        return found
+
+    def _run_again(self, show_progress: bool) -> SearchResult:
+        """Once more from the start, with the live model: a compiled copy was found to be wrong."""
+        written, before = self._written, self._examiner.baseline
+        self._examiner.restart()
+        if self._journal is not None and not same_baseline(before, self._examiner.baseline):
+            header = replace(self._journal.header, baseline=self._examiner.baseline)
+            Journal.open(self._journal.path, header, force=True)
+        self._begin({})
+        found = self._run(show_progress)
+        # What is in the journal and was not needed this time would stay there as it was.
+        with progress(len(written), "search", show_progress) as display:
+            for name, ratio in written.keys() - self._written.keys():
+                candidate = next(c for c in self._candidates if c.group.name == name)
+                self._look(candidate, self._grid.index(ratio) + 1, 1.0, display)
+        return found
 
     def _uncached_key(self, group: ChannelGroup, ratio: float) -> tuple[str, bytes]:
         """In a narrow group several ratios remove the same units."""
@@ -196,6 +231,7 @@ class Search:
 
     def _write(self, group: ChannelGroup, ratio: float, found: Estimate, seconds: float) -> None:
         point = Point(group.name, group.path, ratio, found.metric, found.loss, seconds, found.share)
+        self._written[group.name, ratio] = point
         if self._journal is not None:
             self._journal.append(point)
         if self._observer is not None:
@@ -235,4 +271,5 @@ class Search:
             estimate.interval(self._examiner.confidence),
             float(np.mean(shares)) if shares else 0.0,
             candidate.passes,
+            estimate.tells(self._examiner.target, self._examiner.confidence),
         )

@@ -8,19 +8,27 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from dysens.compiled import Scorer
+from dysens.compiled import Scorer, ServedWronglyError
 from dysens.errors import InputError
-from dysens.evaluators import metric_of, relative_loss
+from dysens.evaluators import checked_baseline, metric_of, relative_loss
 from dysens.groups import ChannelGroup, Choice, Role, checked_ratio
 from dysens.progress import Progress, progress
 from dysens.pruning import PrunePlan, plan_for
 from dysens.ratios import ratio_key
-from dysens.results import Header, Journal, Point, check_place, continue_slim_file, is_slim_file
+from dysens.results import (
+    Header,
+    Journal,
+    Point,
+    check_place,
+    continue_slim_file,
+    is_slim_file,
+    same_baseline,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +102,15 @@ class SharedPoints:
         """Look what others have measured; the points that are new here."""
         journaled = self._journal.points() if self._journal is not None else []
         keys = ((point.param, point.ratio) for point in journaled)
-        new = {k: p for k, p in zip(keys, journaled) if k in self._wanted and k not in self._found}
+        new = {k: p for k, p in zip(keys, journaled) if k in self._wanted and self._is_news(k, p)}
         for point in new.values():
             self._learn(point)
         return list(new.values())
+
+    def _is_news(self, key: tuple[str, float], point: Point) -> bool:
+        """Whether a point is new here, or was measured again; by what it prints, since an unscored one equals nothing."""
+        found = self._found.get(key)
+        return found is None or repr((found.metric, found.loss)) != repr((point.metric, point.loss))
 
     def add(self, point: Point) -> None:
         """A point was measured here; when this returns it is on disk."""
@@ -138,7 +151,7 @@ _Place = tuple[ChannelGroup, float]
 _Masked = tuple[str, bytes]  # a group, and the units that are masked
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sweep:
     """What a sweep needs to know.
 
@@ -148,7 +161,8 @@ class Sweep:
         choose: Which units a ratio removes from a group.
         ratios: The shares of units to remove.
         scorer: Scores the live model, and leaves it as found.
-        baseline: What the whole model scores.
+        baseline: What the whole model scores; another one after a run in which a compiled copy was found to be wrong.
+        alone: Whether nobody else measures against this baseline now.
     """
 
     roles: Mapping[str, Role]
@@ -157,6 +171,7 @@ class Sweep:
     ratios: Sequence[float]
     scorer: Scorer
     baseline: float
+    alone: bool = True
 
     def run(
         self, journal: Journal | None = None, show_progress: bool = True, observer: Observer | None = None
@@ -166,13 +181,37 @@ class Sweep:
         Other processes may work on the same journal at the same time: the points are shared among them.
         """
         metrics: dict[_Masked, float] = {}
+        mine: list[_Place] = []
         with journal or nullcontext():
             points = SharedPoints(self.groups, coarse_first(self.ratios), journal, observer)
             self._announce(points.missing)
             with progress(len(points), "sweep", show_progress, len(points.found)) as display:
                 for group, ratio in points.to_measure(display):
-                    points.add(self._measure(group, ratio, metrics, points.missing))
+                    try:
+                        found = self._measure(group, ratio, metrics, points.missing)
+                    except ServedWronglyError:
+                        metrics.clear()
+                        self._rebase(journal, len(points.found) - len(mine))
+                        for place in mine:
+                            points.add(self._measure(*place, metrics, ()))
+                        found = self._measure(group, ratio, metrics, points.missing)
+                    points.add(found)
+                    mine.append((group, ratio))
         return points.found
+
+    def _rebase(self, journal: Journal | None, others: int) -> None:
+        """The baseline came from the copy that was wrong: measure it again, and let the journal know if it is another one."""
+        baseline = checked_baseline(self.scorer.score())
+        if same_baseline(baseline, self.baseline):
+            return
+        if not self.alone or others:
+            raise InputError(
+                f"The whole model scores {baseline:.6g}, not {self.baseline:.6g} as a compiled copy said, and other points were "
+                'measured against that. Sweep again with fast="off" into another sen_file.'
+            )
+        self.baseline = baseline
+        if journal is not None:
+            Journal.open(journal.path, replace(journal.header, baseline=baseline), force=True)
 
     def _measure(
         self, group: ChannelGroup, ratio: float, metrics: dict[_Masked, float], missing: Sequence[_Place]

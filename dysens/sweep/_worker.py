@@ -95,7 +95,7 @@ def work(job: Job) -> None:
             "score them on the same data."
         )
     journal = Journal.open(job.journal, replace(here, baseline=job.header.baseline))
-    sweep = Sweep(roles, groups, job.choose, job.ratios, scorer, job.header.baseline)
+    sweep = Sweep(roles, groups, job.choose, job.ratios, scorer, job.header.baseline, alone=False)
     sweep.run(journal, show_progress=False)
 
 

@@ -9,7 +9,7 @@ from networks import randomize
 from states import assert_same, picture
 
 from dysens import DygraphSensitivity
-from dysens.groups._balance import CONV_GROUPS
+from dysens.groups import CONV_GROUPS
 from dysens.model import tensors_by_path
 
 SHAPE = [1, 3, 64, 64]

@@ -11,8 +11,7 @@ from paddle import nn
 
 from dysens import DygraphSensitivity
 from dysens.groups import Removal, roles_of
-from dysens.pruning import CannotCutError, PrunePlan, plan_for
-from dysens.pruning._plan import TensorCut
+from dysens.pruning import CannotCutError, PrunePlan, TensorCut, plan_for
 
 
 def removal(role, inside=(), out=()):

@@ -11,8 +11,7 @@ from paddle import nn
 
 from dysens import DygraphSensitivity
 from dysens.model import view_of
-from dysens.pruning import TOLERANCE, PrunePlan, difference
-from dysens.pruning._plan import TensorCut
+from dysens.pruning import TOLERANCE, PrunePlan, TensorCut, difference
 
 SIZE = 256
 GONE = tuple(range(0, SIZE, 3))

@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import tempfile
 
 import pytest
 
@@ -142,13 +143,62 @@ class TestDamage:
         assert "removed" in caplog.text
         assert [p.ratio for p in Journal.open(path, header()).points()] == [0.1, 0.2]
 
-    def test_an_emptied_file_goes_on_with_a_header(self, path):
+    @pytest.mark.parametrize("left", ["nothing", "half a header", "the header", "the header and one point"])
+    def test_a_file_cut_short_gets_its_points_back(self, path, left, caplog):
+        journal = Journal.open(path, header())
+        for ratio in (0.1, 0.2, 0.3):
+            journal.append(point(ratio=ratio))
+        journal.append(point(ratio=0.5, share=0.25))
+        lines = path.read_bytes().splitlines(keepends=True)
+        kept = {"nothing": b"", "half a header": lines[0][:40], "the header": lines[0]}
+        path.write_bytes(kept.get(left, b"".join(lines[:2])))
+        assert [p.ratio for p in journal.points()] == [0.1, 0.2, 0.3]
+        journal.append(point(ratio=0.4))
+        assert "cut short" in caplog.text
+        again = Journal.open(path, header())
+        assert [p.ratio for p in again.points()] == [0.1, 0.2, 0.3, 0.4]
+        assert [p.ratio for p in again.partial_points()] == [0.5]
+
+    def test_another_journal_in_its_place_is_left_alone(self, path, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "refuge"))
+        (tmp_path / "refuge").mkdir()
         journal = Journal.open(path, header())
         journal.append(point(ratio=0.1))
-        path.write_bytes(b"")
-        assert journal.points() == []
+        path.unlink()
+        with Journal.open(path, header(weights="beef")) as other:
+            other.append(point(ratio=0.7))
+        theirs = path.read_bytes()
         journal.append(point(ratio=0.2))
-        assert [p.ratio for p in Journal.open(path, header()).points()] == [0.2]
+        assert path.read_bytes() == theirs
+        assert [p.ratio for p in journal.points()] == [0.1, 0.2]
+        (refuge,) = (tmp_path / "refuge").iterdir()
+        assert [p.ratio for p in Journal.open(refuge, header()).points()] == [0.2]
+
+    def test_a_path_that_becomes_a_folder(self, path, tmp_path, monkeypatch, caplog):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "refuge"))
+        (tmp_path / "refuge").mkdir()
+        journal = Journal.open(path, header())
+        journal.append(point(ratio=0.1))
+        path.unlink()
+        path.mkdir()
+        assert journal.claim("conv2d_0.w_0", 0.2)
+        journal.append(point(ratio=0.2))
+        assert [p.ratio for p in journal.points()] == [0.1, 0.2]
+        assert "refuge" in caplog.text
+        path.rmdir()
+        journal.append(point(ratio=0.3))
+        assert [p.ratio for p in Journal.open(path, header()).points()] == [0.1, 0.2, 0.3]
+        assert not list((tmp_path / "refuge").iterdir())
+
+    def test_an_exception_says_where_the_points_are(self, path, caplog):
+        def sweep():
+            with Journal.open(path, header()) as journal:
+                journal.append(point(ratio=0.1))
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            sweep()
+        assert f"(1 full points) is saved in {path}" in caplog.text
 
 
 class TestHeader:

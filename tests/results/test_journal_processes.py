@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dysens.results import Journal, Owner
-from dysens.results._journal import FOREIGN_CLAIM_SECONDS
+from dysens.results._journal import CLOCK_TOLERANCE, FOREIGN_CLAIM_SECONDS
 from dysens.results._records import Claim, encode
 
 from .common import header, point, start_python
@@ -172,6 +172,26 @@ class TestClaims:
         with path.open("ab") as file:
             file.write(encode(far))
         assert journal.claim("conv2d_0.w_0", 0.3) is free
+
+    @pytest.mark.parametrize("ahead", [CLOCK_TOLERANCE + 60, 86400, 1e300])
+    def test_a_clock_that_is_ahead_holds_nothing(self, path, ahead, caplog):
+        journal = Journal.open(path, header())
+        far = Claim("conv2d_0.w_0", "stem.0.weight", 0.3, Owner("far away", 1, 0.0), time.time() + ahead)
+        with path.open("ab") as file:
+            file.write(encode(far))
+        assert journal.claim("conv2d_0.w_0", 0.3)
+        assert "the clock of far away is ahead" in caplog.text
+
+    def test_a_claim_ends_by_what_this_machine_sees(self, path, monkeypatch):
+        """The other clock is a little ahead, and ours is set back: time has passed here all the same."""
+        journal = Journal.open(path, header())
+        far = Claim("conv2d_0.w_0", "stem.0.weight", 0.3, Owner("far away", 1, 0.0), time.time() + 100)
+        with path.open("ab") as file:
+            file.write(encode(far))
+        assert not journal.claim("conv2d_0.w_0", 0.3)
+        later = time.monotonic() + FOREIGN_CLAIM_SECONDS + 1
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        assert journal.claim("conv2d_0.w_0", 0.3)
 
     def test_leaving_gives_claims_back(self, path):
         with Journal.open(path, header()) as journal:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dysens.errors import InputError
-from dysens.sweep._statistics import LOOKS, Comparison, Estimate, student_quantile
+from dysens.sweep import LOOKS, Comparison
+from dysens.sweep._statistics import Estimate, student_quantile
 from dysens.sweep._strategy import Bracket, ProbeCosts, likely_answers, next_ratio
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
@@ -42,12 +43,16 @@ def build_loader(config: Mapping[str, Any], mode: str, place: Any) -> Any:
 
 
 def check_data(config: Mapping[str, Any], mode: str) -> None:
-    """Looks for the label files and the first image of each; PaddleOCR would recurse for ever without.
+    """Looks through the label files, and for the first and last image of each.
+
+    PaddleOCR takes another line, at random and for ever, where one cannot be read.
 
     Raises:
-        InputError: One of them is not there.
+        InputError: Something is not there, or a line is cut short.
     """
     dataset = section(config, f"{mode}.dataset")
+    delimiter = str(dataset.get("delimiter", "\t"))
+    folder = Path(str(dataset.get("data_dir", ".")))
     for file in label_files(dataset):
         path = Path(file)
         if not path.is_file():
@@ -55,19 +60,45 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
                 f'the label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
                 f"{setting(f'{mode}.dataset.label_file_list=[...]')}, or draw a set with dysens.data.write_scenes."
             )
-        with path.open(encoding="utf-8") as lines:
-            first = next((line for line in lines if line.strip()), "")
-        image, tab, _ = first.partition(dataset.get("delimiter", "\t"))
-        if not tab:
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f'the label file "{file}" cannot be read as UTF-8 text: {error}.') from error
+        _check_lines(file, lines, delimiter)
+        for line, which in ((lines[0], "first"), (lines[-1], "last")):
+            image = line.partition(delimiter)[0]
+            if not image.startswith("[") and not (folder / image).is_file():
+                raise InputError(
+                    f'"{folder / image}", the {which} image of "{file}", is not there: '
+                    f"is {mode}.dataset.data_dir right?"
+                )
+
+
+def _check_lines(file: str, lines: list[str], delimiter: str) -> None:
+    """Refuses a file in which a line is no image, a tab and its label, or a label is cut short."""
+    labels = []
+    for number, line in enumerate(lines or [""], start=1):
+        image, tab, label = line.partition(delimiter)
+        if not tab or not image.strip():
+            where = "does not begin with" if number == 1 else f"lacks, in line {number} of {len(lines)},"
+            raise InputError(f'the label file "{file}" {where} an image, a tab and its label: "{line[:80]}".')
+        labels.append(label.strip())
+    if not _is_list(labels[0]):
+        return  # the text of a line, which may be anything
+    for number, label in enumerate(labels, start=1):
+        # Parsing every label of a large set would take minutes; what is cut short lacks its end.
+        whole = label.startswith("[") and label.endswith("]") if number < len(labels) else _is_list(label)
+        if not whole:
             raise InputError(
-                f'the label file "{file}" does not begin with an image, a tab and its label: "{first[:80]}".'
+                f'the label in line {number} of {len(labels)} of "{file}" is cut short or garbled: "{label[-60:]}".'
             )
-        folder = Path(str(dataset.get("data_dir", ".")))
-        if not image.startswith("[") and not (folder / image).is_file():
-            raise InputError(
-                f'"{folder / image}", the first image of "{file}", is not there: '
-                f"is {mode}.dataset.data_dir right?"
-            )
+
+
+def _is_list(label: str) -> bool:
+    try:
+        return isinstance(json.loads(label), list)
+    except ValueError:
+        return False
 
 
 def label_files(dataset: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ import paddle
 import pytest
 
 from dysens.adapters.ocr import OcrTask, load_ppocr
+from dysens.adapters.ocr._data import check_data
 from dysens.errors import InputError
 
 SMALL_CROPS = "Train.dataset.transforms.2.EastRandomCropData.size=[96,64]"
@@ -197,3 +198,37 @@ def test_label_file_of_another_kind(config, tmp_path):
     path.write_text("only one column\n")
     with pytest.raises(InputError, match="does not begin with an image, a tab and its label"):
         OcrTask(config("det_mv3_db", f"Eval.dataset.label_file_list=[{path}]")).eval_dataloader()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("ch_PP-OCRv3_det", lambda text: text[:-40], r"line 6 of 6 .* is cut short or garbled"),
+        (
+            "ch_PP-OCRv3_det",
+            lambda text: text[: text.rindex("\t")],
+            r"lacks, in line 6 of 6, an image, a tab",
+        ),
+        (
+            "ch_PP-OCRv3_rec",
+            lambda text: text[: text.rindex("\t")],
+            r"lacks, in line 8 of 8, an image, a tab",
+        ),
+        ("ch_PP-OCRv3_rec", lambda text: "\n" + text, r"does not begin with an image"),
+        ("ch_PP-OCRv3_rec", lambda text: "", r"does not begin with an image"),
+    ],
+)
+def test_a_label_file_that_is_cut_short_is_named(config, images, tmp_path, name, damage, said):
+    kind = "det" if "det" in name else "rec"
+    labels = (images / f"{kind}_eval" / "label.txt").read_text(encoding="utf-8").rstrip("\n")
+    torn = tmp_path / "label.txt"
+    torn.write_text(damage(labels), encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        check_data(config(name, f"Eval.dataset.label_file_list=[{torn}]"), "Eval")
+
+
+def test_a_label_file_that_is_no_text_is_named(config, tmp_path):
+    torn = tmp_path / "label.txt"
+    torn.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="cannot be read as UTF-8"):
+        check_data(config("ch_PP-OCRv3_rec", f"Eval.dataset.label_file_list=[{torn}]"), "Eval")

@@ -1,0 +1,34 @@
+"""From measuring to deciding: the best model at a budget, from a few unlabelled samples.
+
+Units are chosen by elimination, what goes is folded into what stays, allocations are decided jointly and checked on the whole.
+"""
+
+from dysens.compress._allocate import UNIFORM, Allocator
+from dysens.compress._calibrate import Calibration, Reading, calibrate
+from dysens.compress._compress import CompressOptions, Decision, compress
+from dysens.compress._criterion import ELIMINATION, Elimination, ErrorCurves, error_curves
+from dysens.compress._latency_target import Stopwatch
+from dysens.compress._outcome import CompressOutcome, Trial
+from dysens.compress._samples import Samples, read_samples
+from dysens.compress._subject import Subject
+
+__all__ = [
+    "ELIMINATION",
+    "UNIFORM",
+    "Allocator",
+    "Calibration",
+    "CompressOptions",
+    "CompressOutcome",
+    "Decision",
+    "Elimination",
+    "ErrorCurves",
+    "Reading",
+    "Samples",
+    "Stopwatch",
+    "Subject",
+    "Trial",
+    "calibrate",
+    "compress",
+    "error_curves",
+    "read_samples",
+]

@@ -1,0 +1,294 @@
+"""From data and a budget to a decision: calibrate, order, allocate, compare, score."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from dysens.compress._allocate import BY_LAYERS, BY_OUTPUT, BY_SWEEP, Allocator, scaled
+from dysens.compress._calibrate import Calibration, calibrate
+from dysens.compress._criterion import Elimination
+from dysens.compress._decide import Candidate, Decider
+from dysens.compress._latency_target import Stopwatch, check_runtime
+from dysens.compress._outcome import CompressOutcome, Trial
+from dysens.compress._output_error import OutputError
+from dysens.compress._samples import Samples, read_samples
+from dysens.compress._sequential import SequentialFolding
+from dysens.compress._subject import Judge, Scoring, Subject, folded_plan
+from dysens.costs import Costs, cost_of
+from dysens.errors import InputError, ProofError
+from dysens.evaluators import Evaluator
+from dysens.model import tensors_by_path
+from dysens.progress import Progress, progress
+from dysens.pruning import TOLERANCE, PruneOutcome, PrunePlan, describe_costs, difference
+from dysens.ratios import Curve
+from dysens.results import Sensitivities, curves_of
+
+logger = logging.getLogger(__name__)
+
+# The share of a group at which one error of the network's outputs is measured, and on how many calls.
+_MEASURED_AT, _MEASURED_CALLS = 0.5, 2
+# A cut that is mild enough for every network, to see what its outputs look like.
+_MILD = 0.1
+
+
+@dataclass(frozen=True)
+class CompressOptions:
+    """What is wanted, and how to get there; see `DygraphSensitivity.compress`."""
+
+    flops: float | None = None
+    params: float | None = None
+    latency: float | None = None
+    max_loss: float | None = None
+    evaluator: Scoring | None = None
+    samples: int = 64
+    align: int | None = 8
+    sens: Sensitivities | None = None
+    runtime: Any = "paddle"
+    progress: bool = True
+
+    def check(self) -> None:
+        """Raise InputError for what cannot be meant."""
+        check_runtime(self.runtime)
+        budgets = {"flops": self.flops, "params": self.params, "latency": self.latency}
+        given = [name for name, value in budgets.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(f"Give one budget, not {' and '.join(given)}.")
+        if not given and self.max_loss is None:
+            raise InputError(
+                "Nothing says how much to remove: give flops=0.5 (a share), params=, latency=, or max_loss= with an evaluator."
+            )
+        if self.max_loss is not None and self.evaluator is None:
+            raise InputError("A max_loss is about a score: give an evaluator too, or an Evaluator as data.")
+        for name, value in {**budgets, "max_loss": self.max_loss}.items():
+            if value is not None and not (_is_number(value) and 0 < value < 1):
+                raise InputError(f"The budget {name} is a share, above 0 and under 1, not {value!r}.")
+        if self.align is not None and (
+            isinstance(self.align, bool) or not isinstance(self.align, int) or self.align < 1
+        ):
+            raise InputError(
+                f"The alignment (align) has to be a whole number from 1 on, or None, not {self.align!r}."
+            )
+        if (
+            self.evaluator is not None
+            and not isinstance(self.evaluator, Evaluator)
+            and not callable(self.evaluator)
+        ):
+            raise InputError(
+                f"The evaluator has to be an Evaluator or a function, not {self.evaluator!r:.80}."
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """A cut that was measured as a whole, ready to be carried out.
+
+    Attributes:
+        ratios: By group name.
+        units: What goes, by group name.
+        plan: The cut with its folding.
+        measured: What `CompressOutcome` tells beyond a `PruneOutcome`.
+    """
+
+    ratios: Mapping[str, float]
+    units: Mapping[str, np.ndarray]
+    plan: PrunePlan
+    measured: Mapping[str, Any]
+
+    def outcome(self, pruned: PruneOutcome) -> CompressOutcome:
+        """All that is known, once the cut was carried out."""
+        return CompressOutcome(**{**vars(pruned), **self.measured})
+
+
+@dataclass
+class _Stages:
+    """Seconds by stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def compress(subject: Subject, data: Any, options: CompressOptions) -> Decision:
+    """Find the best cut for a budget. The model is left as found.
+
+    Args:
+        subject: The network.
+        data: See `DygraphSensitivity.compress`.
+        options: What is wanted.
+
+    Raises:
+        InputError: Data or options cannot be used.
+        UnreachableError: The budget is out of reach, or every cut loses too much.
+    """
+    options.check()
+    stage = _Stages()
+    with stage("read data"):
+        samples = read_samples(data, subject.views[0], options.samples)
+    with progress(len(samples.calibration) + 2 * len(subject.groups), "compress", options.progress) as shown:
+        with stage("calibrate"):
+            calibration = _calibrated(subject, samples, shown)
+        with stage("order"):
+            elimination = Elimination(subject.model, subject.roles, calibration)
+            for number, group in enumerate(subject.groups):
+                shown.at(group.path)
+                elimination.order(group)
+                shown.reach(len(samples.calibration) + number + 1)
+        decider = _decider(subject, elimination, samples, options, stage, shown)
+    decider.notes += _of_short_data(calibration, samples)
+    with TemporaryDirectory() as folder:
+        stopwatch = _stopwatch(subject, options, Path(folder), decider.notes)
+        target = options.flops or options.params
+        if options.latency is not None and stopwatch is not None:
+            with stage("measure latency"):
+                target = decider.budget_for_latency(options.latency, stopwatch)
+        with stage("decide"):
+            chosen = decider.decide(target, options.max_loss)
+        with stage("check"):
+            measured = _checked(subject, decider, chosen, stopwatch)
+    return Decision(
+        chosen.allocation.ratios, chosen.units, chosen.plan, {**measured, "seconds": dict(stage.seconds)}
+    )
+
+
+def _calibrated(subject: Subject, samples: Samples, shown: Progress) -> Calibration:
+    done = iter(range(1, len(samples.calibration) + 1))
+    return calibrate(
+        subject.model,
+        subject.roles,
+        subject.groups,
+        samples.calibration,
+        [view for view in subject.views if view.training],
+        lambda: shown.reach(next(done)),
+    )
+
+
+def _of_short_data(calibration: Calibration, samples: Samples) -> list[str]:
+    if not calibration.short:
+        return []
+    path, (count, size) = max(calibration.short.items(), key=lambda item: item[1][1] / item[1][0])
+    sentence = (
+        f"{len(calibration.short)} layers read fewer vectors than they have channels ('{path}' {count} for {size}, from "
+        f"{samples.count} samples): their regression is held back by a larger ridge. More data would help."
+    )
+    logger.warning("%s", sentence)
+    return [sentence]
+
+
+def _decider(
+    subject: Subject,
+    elimination: Elimination,
+    samples: Samples,
+    options: CompressOptions,
+    stage: _Stages,
+    shown: Progress,
+) -> Decider:
+    curves = {group.name: elimination.curve(group) for group in subject.groups}
+    curves = {name: curve for name, curve in curves.items() if curve}
+    costs = _costs(subject, elimination)
+    what = "params" if options.params is not None else "flops"
+    decider = Decider(
+        subject,
+        elimination,
+        Allocator(costs, {BY_LAYERS: curves}, what, options.align),
+        _output_error(subject, elimination, samples),
+    )
+    proposals: dict[str, Mapping[str, Curve]] = {BY_LAYERS: curves}
+    with stage("measure groups"):
+        proposals[BY_OUTPUT] = scaled(curves, _measured(decider, curves, len(samples.calibration), shown))
+    if options.sens is not None:
+        proposals[BY_SWEEP] = curves_of(options.sens, {g.name: g.path for g in subject.groups})
+    decider.allocator = Allocator(costs, proposals, what, options.align)
+    with stage("prepare folding in sequence"):
+        decider.sequential = SequentialFolding(
+            subject.model, subject.roles, elimination.calibration, samples.calibration
+        )
+    if options.evaluator is not None:
+        with stage("score the whole"):
+            decider.judge = Judge(subject, options.evaluator)
+    return decider
+
+
+def _costs(subject: Subject, elimination: Elimination) -> Costs:
+    cost = cost_of(subject.model, subject.views[0])
+    tensors = tensors_by_path(subject.model)
+    return describe_costs(cost, subject.roles, subject.groups, elimination.units, tensors)
+
+
+def _output_error(subject: Subject, elimination: Elimination, samples: Samples) -> OutputError:
+    _, trial = folded_plan(subject, elimination, {group.name: _MILD for group in subject.groups})
+    return OutputError(subject.model, subject.roles, subject.groups, samples.held_back, trial)
+
+
+def _measured(
+    decider: Decider, curves: Mapping[str, Mapping[float, float]], done: int, shown: Progress
+) -> dict[str, tuple[float, float]]:
+    """One error of the network's outputs for every group."""
+    found = {}
+    for number, (name, curve) in enumerate(curves.items()):
+        ratio = min(curve, key=lambda r: abs(r - _MEASURED_AT))
+        _, plan = folded_plan(decider.subject, decider.elimination, {name: ratio})
+        error = decider.error.of(plan, _MEASURED_CALLS)
+        found[name] = (ratio, min(error, 1e6))  # finite: what ruins the outputs is bad, not unknown
+        shown.reach(done + len(curves) + number + 1)
+    return found
+
+
+def _stopwatch(
+    subject: Subject, options: CompressOptions, folder: Path, notes: list[str]
+) -> Stopwatch | None:
+    """What times exported models. Where time is no target, a network that cannot be exported is only not timed."""
+    try:
+        return Stopwatch(subject.model, subject.views[0], options.runtime, folder)
+    except InputError as error:
+        if options.latency is not None:
+            raise
+        logger.info("no times: %s", error)
+        notes.append(str(error))
+        return None
+
+
+def _checked(
+    subject: Subject, decider: Decider, chosen: Candidate, stopwatch: Stopwatch | None
+) -> dict[str, Any]:
+    """What is told of the final cut, measured on the really cut model."""
+    proof = difference(subject.model, subject.views, chosen.plan)
+    if proof.amount > TOLERANCE:
+        raise ProofError(
+            f"In the cut and the masked model, {proof.where} differ by {proof.amount:.2g} of the largest value; nothing was cut."
+        )
+    with subject.cut(chosen.plan):
+        error = decider.error.of_live()
+        before, after = stopwatch.times() if stopwatch is not None else (None, None)
+    tried: list[Trial] = decider.tried
+    return {
+        "allocation": chosen.allocation.name,
+        "ratios": dict(chosen.allocation.ratios),
+        "output_error": error,
+        "score_before": decider.judge.baseline if decider.judge is not None else None,
+        "score_after": chosen.trial.score,
+        "ms_before": before,
+        "ms_after": after,
+        "proof": proof.amount,
+        "tried": tuple(tried),
+        "notes": tuple(decider.notes),
+    }

@@ -1,0 +1,226 @@
+"""Deciding: joint candidates, compared as a whole; the best is scored, and gives way to a smaller cut where it loses too much."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dysens.compress._allocate import Allocation, Allocator
+from dysens.compress._criterion import Elimination
+from dysens.compress._latency_target import Stopwatch
+from dysens.compress._outcome import Trial
+from dysens.compress._output_error import OutputError
+from dysens.compress._sequential import SequentialFolding
+from dysens.compress._subject import Judge, Subject, folded_plan
+from dysens.errors import UnreachableError
+from dysens.pruning import PrunePlan
+
+logger = logging.getLogger(__name__)
+
+IN_SEQUENCE = "folded in sequence"
+# A score that falls by more is said aloud.
+RUINED = 0.2
+_BISECTIONS = 5
+_BUDGET_TRIES = 6
+# Without a budget, this much is tried first at most.
+_MOST = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A joint cut.
+
+    Attributes:
+        allocation: Its ratios.
+        units: What goes, by group name.
+        plan: The cut with its folding.
+        trial: What was measured.
+    """
+
+    allocation: Allocation
+    units: Mapping[str, np.ndarray]
+    plan: PrunePlan
+    trial: Trial
+
+
+@dataclass
+class Decider:
+    """Finds the best joint cut for a budget.
+
+    Attributes:
+        subject: The network.
+        elimination: Which units go first.
+        allocator: Proposes ratios.
+        error: Compares joint cuts.
+        judge: Scores the best one, if there is an evaluator.
+        sequential: Folds the best one in sequence too, to see whether that is better.
+        tried: All joint cuts so far.
+        notes: What the user should know.
+    """
+
+    subject: Subject
+    elimination: Elimination
+    allocator: Allocator
+    error: OutputError
+    judge: Judge | None = None
+    sequential: SequentialFolding | None = None
+    tried: list[Trial] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _known: dict[float, Candidate] = field(default_factory=dict)
+
+    def decide(self, target: float | None, max_loss: float | None) -> Candidate:
+        """The best cut for a target, or the largest within a loss.
+
+        Raises:
+            UnreachableError: The target is out of reach, or every cut loses more than ``max_loss``.
+        """
+        if target is None:
+            assert max_loss is not None
+            return self._largest(min(_MOST, self.allocator.most()), max_loss)
+        found = self.scored(self.best(target))
+        if self.judge is None or found.trial.score is None:
+            return found
+        loss = self.judge.loss(found.trial.score)
+        if max_loss is not None and loss > max_loss:
+            backed_off = self._largest(target, max_loss)
+            self._note(
+                f"Removing {target:.1%} of the {self.allocator.what} loses {loss:.1%} of the score, more than the {max_loss:.1%} "
+                f"of max_loss: {backed_off.trial.removed:.1%} are removed instead."
+            )
+            return backed_off
+        if max_loss is None and loss > RUINED:
+            self._warn_of_ruin(target, loss)
+        return found
+
+    def budget_for_latency(self, share: float, stopwatch: Stopwatch) -> float:
+        """By bisection, the smallest budget whose best cut really takes this share less time.
+
+        Raises:
+            UnreachableError: No cut does; the message says what was reached.
+        """
+        low, high = 0.0, min(_MOST, self.allocator.most())
+        found, most, budget = None, 0.0, 0.0
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            candidate = self.best(middle)
+            with self.subject.cut(candidate.plan):
+                whole, now = stopwatch.times()
+            self._replace(candidate, milliseconds=now)
+            saved = 1 - now / whole
+            logger.info("-%.1f%% %s: %.1f%% less time", 100 * middle, self.allocator.what, 100 * saved)
+            if saved > most:
+                most, budget = saved, middle
+            if saved >= share:
+                high, found = middle, middle
+            else:
+                low = middle
+        if found is None:
+            raise UnreachableError(
+                f"No cut that was tried takes {share:.0%} less time; removing {budget:.1%} of the {self.allocator.what} takes "
+                f"{most:.0%} less. Ask for less, or skip fewer groups."
+            )
+        return found
+
+    def best(self, target: float) -> Candidate:
+        """Of all proposals for a budget, the one whose outputs are nearest to the whole network's."""
+        if target not in self._known:
+            self._known[target] = self._best(target)
+        return self._known[target]
+
+    def _best(self, target: float) -> Candidate:
+        aim = target
+        for _ in range(_BUDGET_TRIES):
+            candidates = [self._candidate(allocation, target) for allocation in self.allocator.proposals(aim)]
+            best = min(candidates, key=lambda candidate: candidate.trial.output_error)
+            if self.sequential is not None:
+                again = self._measured(
+                    best.allocation, best.units, self.sequential.refolded(best.plan), target, True
+                )
+                best = min(best, again, key=lambda candidate: candidate.trial.output_error)
+            removed = self._really_removed(best.plan)
+            if removed >= target - 1e-9:
+                return best
+            aim += target - removed + 1e-4
+        raise UnreachableError(
+            f"No cut found removes {target:.1%} of the {self.allocator.what}; the closest removes {removed:.1%}."
+        )
+
+    def scored(self, candidate: Candidate) -> Candidate:
+        """The candidate with the evaluator's score, if there is an evaluator."""
+        if self.judge is None or candidate.trial.score is not None:
+            return candidate
+        return self._replace(candidate, score=self.judge.score(candidate.plan))
+
+    def _replace(self, candidate: Candidate, **measured: float) -> Candidate:
+        """The candidate with more that was measured of it."""
+        trial = replace(candidate.trial, **measured)  # type: ignore[arg-type]
+        self.tried[self.tried.index(candidate.trial)] = trial
+        known = replace(candidate, trial=trial)
+        self._known[trial.budget] = known
+        return known
+
+    def _candidate(self, allocation: Allocation, budget: float) -> Candidate:
+        units, plan = folded_plan(self.subject, self.elimination, allocation.ratios)
+        return self._measured(allocation, units, plan, budget)
+
+    def _measured(
+        self,
+        allocation: Allocation,
+        units: Mapping[str, np.ndarray],
+        plan: PrunePlan,
+        budget: float,
+        in_sequence: bool = False,
+    ) -> Candidate:
+        name = f"{allocation.name}, {IN_SEQUENCE}" if in_sequence else allocation.name
+        trial = Trial(name, budget, self.allocator.share_removed(allocation.ratios), self.error.of(plan))
+        logger.info(
+            "%s, -%.1f%%: output error %.4g", trial.allocation, 100 * trial.removed, trial.output_error
+        )
+        self.tried.append(trial)
+        return Candidate(replace(allocation, name=name), units, plan, trial)
+
+    def _really_removed(self, plan: PrunePlan) -> float:
+        whole, left = self.subject.flops_and_params(), self.subject.flops_and_params(plan)
+        place = 0 if self.allocator.what == "FLOPs" else 1
+        return 1 - left[place] / whole[place]
+
+    def _largest(self, high: float, max_loss: float) -> Candidate:
+        """By bisection, the largest cut between nothing and a budget that keeps within a loss."""
+        assert self.judge is not None
+        held: Candidate | None = None
+        low, smallest = 0.0, math.inf
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            candidate = self.scored(self.best(middle))
+            assert candidate.trial.score is not None
+            loss = self.judge.loss(candidate.trial.score)
+            smallest = min(smallest, loss)
+            if loss <= max_loss:
+                low, held = middle, candidate
+            else:
+                high = middle
+        if held is None:
+            raise UnreachableError(
+                f"Every cut that was tried loses more than {max_loss:.1%} of the score (the smallest, {high:.1%} of the "
+                f"{self.allocator.what}, {smallest:.1%}): allow a larger max_loss, give more data, or fine-tune after a cut."
+            )
+        return held
+
+    def _warn_of_ruin(self, target: float, loss: float) -> None:
+        sentence = f"Removing {target:.1%} of the {self.allocator.what} loses {loss:.1%} of the score."
+        try:
+            held = self._largest(target, RUINED)
+            sentence += (
+                f" {held.trial.removed:.1%} is the largest budget found that loses less than {RUINED:.0%}."
+            )
+        except UnreachableError:
+            sentence += f" No smaller budget that was tried loses less than {RUINED:.0%}."
+        self._note(sentence)
+
+    def _note(self, sentence: str) -> None:
+        logger.warning("%s", sentence)
+        self.notes.append(sentence)

@@ -1,0 +1,238 @@
+"""Latency, measured: the network is exported whole and timed in turns with the original, by whatever will run it."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import shlex
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Union
+
+import numpy as np
+import paddle
+from paddle import nn
+from paddle.static import InputSpec
+
+from dysens.compiled import SYMPTOM, interpolation_rewritten
+from dysens.costs import Predictor, median_seconds, model_files
+from dysens.errors import DysensError, InputError, MissingExtraError, in_a_sentence
+from dysens.model import View, leaves, map_leaves, preserved
+
+logger = logging.getLogger(__name__)
+
+Runtime = Union[str, Sequence[str], Callable[[Path], float]]
+"""A name, a command, or a function; the latter two are given the folder of an exported model."""
+
+NAME = "inference"  # of the files in the folder of an exported model
+_ROUNDS = 30
+_OWN_ROUNDS = 3  # of a function or command, which takes its own median
+
+
+def export(model: nn.Layer, view: View, folder: Path) -> None:
+    """Write the live model as an inference model that Paddle's predictor runs: ``folder/inference.*``.
+
+    Args:
+        model: It is left as found.
+        view: Gives the shapes of the inputs.
+        folder: Has to be empty: a stale program of another Paddle version would be loaded instead.
+
+    Raises:
+        InputError: It cannot be exported.
+    """
+    specs = map_leaves(_spec, list(view.arguments))
+
+    def attempt(surroundings: AbstractContextManager[None]) -> None:
+        for stale in model_files(folder / NAME):
+            stale.unlink()
+        with surroundings, preserved(model), paddle.no_grad():
+            model.eval()
+            static = paddle.jit.to_static(model, input_spec=specs, full_graph=True)
+            paddle.jit.save(static, str(folder / NAME))
+        Predictor(folder / NAME).answer(_arrays(view))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        try:
+            attempt(nullcontext())
+        except Exception as error:
+            if SYMPTOM not in str(error):
+                raise
+            attempt(interpolation_rewritten())
+    except DysensError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"The model cannot be exported, so it cannot be timed: {in_a_sentence(error)}"
+        ) from error
+
+
+def _spec(leaf: Any) -> Any:
+    return InputSpec(list(leaf.shape), leaf.dtype) if isinstance(leaf, paddle.Tensor) else leaf
+
+
+def _arrays(view: View) -> list[np.ndarray]:
+    return [leaf.numpy() for leaf in leaves(view.arguments) if isinstance(leaf, paddle.Tensor)]
+
+
+def milliseconds(folders: Mapping[str, Path], view: View, runtime: Runtime = "paddle") -> dict[str, float]:
+    """The median time of each exported model, taken in turns: what else the machine does hits all of them alike.
+
+    Args:
+        folders: By name, where `export` wrote them.
+        view: What they are run on.
+        runtime: "paddle" (oneDNN, one thread), "openvino", "onnxruntime", a function from a folder to milliseconds, or a command
+            that is given the folder as its last argument and prints milliseconds.
+    """
+    if runtime == "paddle":
+        predictors = {name: Predictor(folder / NAME) for name, folder in folders.items()}
+        seconds = median_seconds(predictors, _arrays(view), _ROUNDS)
+        return {name: 1000 * value for name, value in seconds.items()}
+    if isinstance(runtime, str) and runtime in _LIBRARIES:
+        runners = {name: _LIBRARIES[runtime](folder) for name, folder in folders.items()}
+        return _in_turns({n: _timed(run, _arrays(view)) for n, run in runners.items()}, _ROUNDS)
+    own = runtime if callable(runtime) else _command(runtime)
+    return _in_turns({name: partial(own, folder) for name, folder in folders.items()}, _OWN_ROUNDS)
+
+
+def check_runtime(runtime: Runtime) -> None:
+    """Look for what is to time models, before there is one.
+
+    Raises:
+        InputError: There is no such runtime or program.
+        MissingExtraError: A package is not installed.
+    """
+    if isinstance(runtime, str) and runtime in _LIBRARIES:
+        _imported(runtime)
+    elif runtime != "paddle" and not callable(runtime):
+        _command(runtime)
+
+
+class Stopwatch:
+    """Times variants of a model against the model itself.
+
+    Args:
+        model: The whole live layer.
+        view: What it is run on.
+        runtime: See `milliseconds`.
+        folder: Where to export to.
+    """
+
+    def __init__(self, model: nn.Layer, view: View, runtime: Runtime, folder: Path) -> None:
+        self._model = model
+        self._view = view
+        self._runtime = runtime
+        self._folder = folder
+        export(model, view, folder / "whole")
+
+    def times(self) -> tuple[float, float]:
+        """Milliseconds of the whole model, and of the model as it is now."""
+        with TemporaryDirectory(dir=self._folder) as folder:
+            export(self._model, self._view, Path(folder))
+            found = milliseconds(
+                {"whole": self._folder / "whole", "now": Path(folder)}, self._view, self._runtime
+            )
+        return found["whole"], found["now"]
+
+
+def _in_turns(measure: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    found: dict[str, list[float]] = {name: [] for name in measure}
+    for _ in range(rounds):
+        for name, once in measure.items():
+            found[name].append(_checked(once()))
+    return {name: float(statistics.median(values)) for name, values in found.items()}
+
+
+def _checked(value: Any) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float, np.number))
+        or not 0 < value < float("inf")
+    ):
+        raise InputError(f"The runtime has to tell how many milliseconds the model takes, not {value!r:.80}.")
+    return float(value)
+
+
+def _timed(run: Callable[[Sequence[np.ndarray]], Any], arrays: Sequence[np.ndarray]) -> Callable[[], float]:
+    run(arrays)  # the first answer takes longer
+
+    def once() -> float:
+        start = time.perf_counter()
+        run(arrays)
+        return 1000 * (time.perf_counter() - start)
+
+    return once
+
+
+def _command(command: str | Sequence[str]) -> Callable[[Path], float]:
+    parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
+    if not parts or shutil.which(parts[0]) is None:
+        raise InputError(
+            f'There is no program "{parts[0] if parts else ""}" to time models with; runtime is "paddle", "openvino", '
+            '"onnxruntime", a function, or a command that prints milliseconds.'
+        )
+
+    def run(folder: Path) -> float:
+        done = subprocess.run([*parts, str(folder)], capture_output=True, text=True, check=False)
+        words = done.stdout.split()
+        if done.returncode or not words:
+            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+            raise InputError(
+                f'The program "{parts[0]}" did not time the model (exit code {done.returncode}): {last[:200]}'
+            )
+        try:
+            return float(words[-1])
+        except ValueError:
+            raise InputError(
+                f'The program "{parts[0]}" printed "{words[-1][:80]}" where milliseconds belong.'
+            ) from None
+
+    return run
+
+
+def _imported(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingExtraError(f"Timing with this runtime needs {package}: pip install {package}") from error
+
+
+def _openvino(folder: Path) -> Callable[[Sequence[np.ndarray]], Any]:
+    openvino = _imported("openvino")
+
+    program = folder / f"{NAME}.pdmodel"
+    source = program if program.is_file() else _onnx(folder)  # it reads no program of Paddle 3
+    compiled = openvino.Core().compile_model(str(source), "CPU", {"INFERENCE_NUM_THREADS": 1})
+    return lambda arrays: compiled(list(arrays))
+
+
+def _onnxruntime(folder: Path) -> Callable[[Sequence[np.ndarray]], Any]:
+    onnxruntime = _imported("onnxruntime")
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(_onnx(folder)), options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return lambda arrays: session.run(None, dict(zip(names, arrays)))
+
+
+def _onnx(folder: Path) -> Path:
+    paddle2onnx = _imported("paddle2onnx")
+
+    target = folder / f"{NAME}.onnx"
+    program, weights = model_files(folder / NAME)[:2]
+    paddle2onnx.export(str(program), str(weights), str(target))
+    return target
+
+
+_LIBRARIES: dict[str, Callable[[Path], Callable[[Sequence[np.ndarray]], Any]]] = {
+    "openvino": _openvino,
+    "onnxruntime": _onnxruntime,
+}

@@ -1,0 +1,120 @@
+"""How far the outputs of a cut network are from those of the whole one: what candidates are compared by, without labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from dysens.compress._samples import Call
+from dysens.errors import InputError
+from dysens.groups import ChannelGroup, Role
+from dysens.model import View, eagerly, leaves, preserved
+from dysens.pruning import PrunePlan, masked
+
+Answers = list[list[np.ndarray]]
+"""For every call, all outputs."""
+
+
+class OutputError:
+    """Compares networks by their outputs: squared differences, relative to how much the whole network's outputs vary.
+
+    Where the outputs are no plain maps (boxes behind a non-maximum suppression), the layers that make them are compared.
+
+    Args:
+        model: The whole live layer; it is left as found.
+        roles: Its layers with weights.
+        groups: What may be cut.
+        calls: What it is run on.
+        trial: A mild cut, to see whether the outputs keep their shapes.
+
+    Raises:
+        InputError: The whole network's outputs are not finite.
+    """
+
+    def __init__(
+        self,
+        model: nn.Layer,
+        roles: Mapping[str, Role],
+        groups: Sequence[ChannelGroup],
+        calls: Sequence[Call],
+        trial: PrunePlan,
+    ) -> None:
+        self._model = model
+        self._calls = calls
+        self._watched: list[Role] = []
+        self._whole = self._answers(calls)
+        if not all(np.isfinite(array).all() for call in self._whole for array in call):
+            raise InputError(
+                "The model's outputs on the data hold NaN or infinite values; check the data and whether weights are loaded."
+            )
+        if not math.isfinite(self.of(trial)) or not any(self._whole):
+            made = {port for group in groups for port in group.units if port.side == "out"}
+            self._watched = [
+                role
+                for role in roles.values()
+                if role.kind == "mixer" and role.outputs not in made and not role.fixed_outputs
+            ]
+            self._whole = self._answers(calls)
+
+    def of(self, plan: PrunePlan, calls: int | None = None) -> float:
+        """The error of a network that is cut by a plan, on all calls or the first few."""
+        with masked(self._model, plan):
+            ours = self._answers(self._calls[:calls])
+        return relative_error(self._whole[: len(ours)], ours)
+
+    def of_live(self) -> float:
+        """The error of the model as it is now."""
+        return relative_error(self._whole, self._answers(self._calls))
+
+    def _answers(self, calls: Iterable[Call]) -> Answers:
+        found: Answers = []
+        with preserved(self._model), paddle.no_grad():
+            self._model.eval()
+            collected: list[np.ndarray] = []
+            for role in self._watched:
+                role.layer.register_forward_post_hook(_into(collected))
+            with eagerly(self._model, [View(tuple(call)) for call in calls]) as views:
+                for view in views:
+                    collected.clear()
+                    outputs = self._model(*view.arguments)
+                    found.append(list(collected) if self._watched else _floats(outputs))
+        return found
+
+
+def _into(collected: list[np.ndarray]) -> Callable[..., None]:
+    def hook(layer: nn.Layer, inputs: Any, output: Any) -> None:
+        collected.extend(_floats(output))
+
+    return hook
+
+
+def _floats(outputs: Any) -> list[np.ndarray]:
+    return [
+        leaf.astype("float32").numpy()
+        for leaf in leaves(outputs)
+        if isinstance(leaf, paddle.Tensor) and leaf.is_floating_point() and leaf.size
+    ]
+
+
+def relative_error(whole: Answers, ours: Answers) -> float:
+    """The mean over outputs of the squared difference, each relative to the output's variance over all calls; infinite for NaN
+    or other shapes."""
+    if any(len(a) != len(b) for a, b in zip(whole, ours)) or len({len(call) for call in whole}) > 1:
+        return math.inf
+    errors = []
+    for place in range(len(whole[0])):
+        theirs, mine = [call[place] for call in whole], [call[place] for call in ours]
+        if any(a.shape != b.shape for a, b in zip(theirs, mine)):
+            return math.inf
+        values = np.concatenate([array.ravel() for array in theirs]).astype("float64")
+        apart = sum(float(np.square(a.astype("float64") - b).sum()) for a, b in zip(theirs, mine))
+        varies = float(np.square(values - values.mean()).sum())
+        if varies > 0:
+            errors.append(apart / varies)
+    error = float(np.mean(errors)) if errors else math.inf
+    return error if math.isfinite(error) else math.inf

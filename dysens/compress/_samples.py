@@ -1,0 +1,157 @@
+"""Calibration data: from what a user hands in (arguments, a loader, an `Evaluator`) to calls of the model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dysens.errors import InputError
+from dysens.evaluators import Evaluator
+from dysens.model import View, leaves, map_leaves
+
+logger = logging.getLogger(__name__)
+
+Call = tuple[Any, ...]
+"""The positional arguments of one forward."""
+
+# One sample in so many is kept from calibration, to compare candidates on.
+_HELD_BACK = 4
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Calls of the model, in two parts.
+
+    Attributes:
+        calibration: Statistics are taken from these.
+        held_back: Candidates are compared on these.
+        count: Samples in both parts.
+    """
+
+    calibration: tuple[Call, ...]
+    held_back: tuple[Call, ...]
+    count: int
+
+
+def read_samples(data: Any, view: View, limit: int, hold_back: bool = True) -> Samples:
+    """Take up to ``limit`` samples from the data, and hold a quarter of them back.
+
+    Args:
+        data: An iterable of the model's arguments, a loader whose batches begin with them, or an `Evaluator`.
+        view: How the model was analysed; the data have to look like it.
+        limit: How many samples to take.
+        hold_back: False to calibrate on all of them.
+
+    Raises:
+        InputError: There are no data, or they do not fit the model.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InputError(f"The number of samples has to be a whole number from 1 on, not {limit!r}.")
+    calls: list[Call] = []
+    count = 0
+    for call in _calls(data, view):
+        _check_call(call, view)
+        size = _size(call)
+        calls.append(_part(call, 0, limit - count) if size > limit - count else call)
+        count += min(size, limit - count)
+        if count >= limit:
+            break
+    if not calls:
+        raise InputError(
+            "The data are empty: compress needs some of the model's inputs, a few dozen images without labels are enough."
+        )
+    calibration, held_back = _parted(calls, count) if hold_back else (tuple(calls), ())
+    return Samples(calibration, held_back, count)
+
+
+def _calls(data: Any, view: View) -> Iterator[Call]:
+    if isinstance(data, Evaluator):
+        for batch in data.batches():
+            yield _tensors(tuple(data.arguments(batch)))
+        return
+    if isinstance(data, (paddle.Tensor, np.ndarray)):
+        data = [data]  # one batch
+    if isinstance(data, (str, bytes, dict)) or not isinstance(data, Iterable):
+        raise InputError(
+            f"Data has to be an iterable of the model's arguments, a loader or an Evaluator, not a {type(data).__name__}."
+        )
+    for item in data:
+        yield _tensors(_arguments(item, view))
+
+
+def _arguments(item: Any, view: View) -> Call:
+    """The arguments at the beginning of an item; behind them, a loader has labels."""
+    wanted = len(view.arguments)
+    one_list = wanted == 1 and isinstance(view.arguments[0], (list, tuple))
+    if isinstance(item, (list, tuple)) and not one_list:
+        if len(item) < wanted:
+            raise InputError(
+                f"An item of the data has {len(item)} entries, and the model's forward takes {wanted} arguments."
+            )
+        return tuple(item[:wanted])
+    if one_list and isinstance(item, tuple) and len(item) == 1:
+        return item
+    return (item,)
+
+
+def _tensors(call: Call) -> Call:
+    converted = map_leaves(
+        lambda leaf: paddle.to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, call
+    )
+    return tuple(converted)
+
+
+def _check_call(call: Call, view: View) -> None:
+    """Pictures may have other sizes than the example, but not other channels, and no other number of axes."""
+    given, known = _shapes(call), _shapes(view.arguments)
+    for ours, theirs in zip(given, known):
+        if len(ours) != len(theirs) or (len(ours) == 4 and ours[1] != theirs[1]):
+            raise InputError(
+                f"The data have an input of shape {ours}, and the model was analysed with {theirs}: give batches of the model's "
+                "own inputs."
+            )
+    if not all(_is_finite(leaf) for leaf in leaves(call) if isinstance(leaf, paddle.Tensor)):
+        raise InputError("The data hold NaN or infinite values; give inputs as the model gets them in use.")
+    if not given:
+        raise InputError("The data have an item without any tensor; give batches of the model's own inputs.")
+
+
+def _is_finite(tensor: paddle.Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(np.isfinite(tensor.astype("float32").numpy()).all())
+
+
+def _shapes(tree: Any) -> list[list[int]]:
+    return [list(leaf.shape) for leaf in leaves(tree) if isinstance(leaf, paddle.Tensor)]
+
+
+def _size(call: Call) -> int:
+    """How many samples a call has: the first axis, where all its tensors share it."""
+    firsts = {shape[0] if shape else 0 for shape in _shapes(call)}
+    return max(1, firsts.pop()) if len(firsts) == 1 else 1
+
+
+def _part(call: Call, start: int, stop: int) -> Call:
+    def taken(leaf: Any) -> Any:
+        return leaf[start:stop] if isinstance(leaf, paddle.Tensor) else leaf
+
+    return tuple(map_leaves(taken, call))
+
+
+def _parted(calls: Sequence[Call], count: int) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
+    if len(calls) > 1:
+        kept = max(1, len(calls) // _HELD_BACK)
+        return tuple(calls[:-kept]), tuple(calls[-kept:])
+    size = _size(calls[0])
+    if size > 1:
+        kept = max(1, size // _HELD_BACK)
+        return (_part(calls[0], 0, size - kept),), (_part(calls[0], size - kept, size),)
+    logger.warning(
+        "There is only %d sample: candidates are compared on what they were calibrated with; give more data.",
+        count,
+    )
+    return tuple(calls), tuple(calls)

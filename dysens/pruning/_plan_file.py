@@ -1,0 +1,216 @@
+"""Reading a plan that somebody else may have written: plain numbers and names, checked one by one.
+
+A plan can only make tensors narrower and tell layers their new width. What it may set is in an allow-list, and a width can
+only become smaller, so that a file cannot switch anything else in a network.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
+
+from paddle import nn
+from paddle.nn.layer.conv import _ConvNd
+
+from dysens.errors import InputError
+from dysens.groups import Role, roles_of
+from dysens.model import tensors_by_path
+from dysens.pruning._plan import PrunePlan
+from dysens.pruning._widths import WIDTH_ATTRIBUTES
+
+FORMAT = 2  # 2 knows "order"; a plan that needs none is written as 1, for those who have an older dysens
+
+MAX_BYTES = 64 * 2**20
+"""Far more than the plan of any network needs."""
+
+
+class PlanFile:
+    """What a plan file says.
+
+    Attributes:
+        stages: One plan per cut.
+        parameters: The automatic name of each parameter when the plan was written, to its path.
+        saved_with: The endings of the files that were saved with it; empty if somebody else saved the weights.
+
+    Raises:
+        InputError: There is no such file, or it is no plan.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        data = self._read()
+        version: Any = data.get("format")
+        if not _is_whole(version, 1):
+            raise self._damaged("it has no format")
+        if version > FORMAT:
+            raise InputError(
+                f"The plan {path} has format {version}, this dysens knows up to {FORMAT}; update dysens."
+            )
+        stages = data.get("stages")
+        if not isinstance(stages, list):
+            raise self._damaged("it has no stages")
+        self.stages = [self._stage(stage) for stage in stages]
+        self.parameters = self._texts(data.get("parameters"), "parameters")
+        self.saved_with = data.get("saved_with", [])
+        if not isinstance(self.saved_with, list):
+            raise self._damaged("what was saved with it is no list")
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            with self.path.open("rb") as handle:
+                text = handle.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            raise InputError(
+                f"There is no plan {self.path}; save_pruned writes it beside the weights."
+            ) from None
+        except OSError as error:
+            raise InputError(f"The plan {self.path} cannot be read: {error.strerror or error}.") from error
+        if len(text) > MAX_BYTES:
+            raise self._damaged(f"it is larger than {MAX_BYTES} bytes")
+        try:
+            data = json.loads(text.decode("utf-8"), parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(f"it is not JSON ({error!s:.80})") from error
+        if not isinstance(data, dict):
+            raise self._damaged("it is not a JSON object")
+        return data
+
+    def _damaged(self, why: str) -> InputError:
+        return InputError(f"{self.path} is not a plan of dysens, or is damaged: {why}.")
+
+    def _stage(self, stage: Any) -> PrunePlan:
+        cuts = stage.get("cuts") if isinstance(stage, dict) else None
+        attributes = stage.get("attributes") if isinstance(stage, dict) else None
+        if not isinstance(cuts, list) or not isinstance(attributes, dict):
+            raise self._damaged("a stage needs cuts and attributes")
+        places = set()
+        for item in cuts:
+            self._check_cut(item)
+            place = (item["tensor"], item["axis"])
+            if place in places:
+                raise self._damaged(f"'{place[0]}' is cut twice along axis {place[1]}")
+            places.add(place)
+        for path, values in attributes.items():
+            if not isinstance(values, dict):
+                raise self._damaged(f"the attributes of layer '{path:.80}' are no list of names and widths")
+            for name, value in values.items():
+                if name not in WIDTH_ATTRIBUTES:
+                    raise InputError(
+                        f"{self.path} is refused: it sets '{name:.80}' of layer '{path:.80}', which is no width, and a plan "
+                        "may set nothing else."
+                    )
+                if not _is_whole(value, 1):
+                    raise self._damaged(f"'{name}' of layer '{path:.80}' is {value!r:.40}")
+        return PrunePlan.from_json(stage)
+
+    def _check_cut(self, item: Any) -> None:
+        if not isinstance(item, dict) or not isinstance(item.get("tensor"), str):
+            raise self._damaged("a cut needs the path of a tensor")
+        tensor: str = item["tensor"]
+        size: Any = item.get("size")
+        blocks: Any = item.get("blocks", 1)
+        if (
+            not _is_whole(item.get("axis"), 0)
+            or not _is_whole(size, 1)
+            or not _is_whole(blocks, 1)
+            or size % blocks
+        ):
+            raise self._damaged(f"axis, size or blocks of the cut of '{tensor:.80}' are no numbers that fit")
+        removed: Any = item.get("removed")
+        order: Any = item.get("order", [])
+        for entries in (removed, order):
+            if not isinstance(entries, list) or not all(_is_whole(entry, 0, size - 1) for entry in entries):
+                raise self._damaged(f"what is cut from '{tensor:.80}' are no entries from 0 to {size - 1}")
+            if len(set(entries)) != len(entries):
+                raise self._damaged(f"the cut of '{tensor:.80}' names an entry twice")
+        if len(removed) >= size:
+            raise self._damaged(f"nothing would be left of '{tensor:.80}'")
+        if order and (len(order) != size - len(removed) or set(order) & set(removed)):
+            raise self._damaged(f"the order of '{tensor:.80}' does not name what stays")
+        counts = Counter(entry // (size // blocks) for entry in removed)
+        if blocks > 1 and removed and (len(counts) < blocks or len(set(counts.values())) > 1):
+            raise self._damaged(f"the groups of '{tensor:.80}' would not be equally wide")
+
+    def _texts(self, value: Any, what: str) -> dict[str, str]:
+        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            raise self._damaged(f"its {what} are no names")
+        return value
+
+
+def check_fits(model: nn.Layer, plan: PrunePlan) -> None:
+    """Refuse a plan that is for another network.
+
+    Raises:
+        InputError: It cuts or tells something that the network does not have, or has in another width.
+    """
+    tensors = tensors_by_path(model)
+    for item in plan.cuts:
+        layer = item.tensor.rpartition(".")[0]
+        if item.tensor not in tensors:
+            raise InputError(
+                f"The plan cuts layer '{layer}', which this network does not have; is it another network?"
+            )
+        shape = list(tensors[item.tensor].shape)
+        expected = item.size // item.blocks
+        blocks_fit = item.blocks == 1 or (item.axis == 1 and shape[0] % item.blocks == 0)
+        if item.axis >= len(shape) or shape[item.axis] != expected or not blocks_fit:
+            raise InputError(
+                f"Layer '{layer}' differs: the plan cuts axis {item.axis} of a weight with {expected} entries there, "
+                f"but '{item.tensor}' has shape {shape}; build the network as it was before pruning."
+            )
+    layers = dict(model.named_sublayers(include_self=True))
+    for path, values in plan.attributes.items():
+        if path not in layers:
+            raise InputError(
+                f"The plan is for a network with a layer '{path}', which this one does not have."
+            )
+        for name, value in values.items():
+            now = layers[path].__dict__.get(name)
+            if not _is_whole(now, 1):
+                raise InputError(f"The plan sets '{name}' of layer '{path}', which has no such width.")
+            if value > now:
+                raise InputError(
+                    f"The plan sets '{name}' of layer '{path}' to {value}, and a cut cannot make it wider than {now}."
+                )
+
+
+def check_widths(model: nn.Layer, plan: PrunePlan) -> None:
+    """Refuse a plan, once it is carried out, that leaves a layer with other widths than its weights have.
+
+    Raises:
+        InputError: They differ.
+    """
+    touched = {item.tensor.rpartition(".")[0] for item in plan.cuts} | set(plan.attributes)
+    for path, role in roles_of(model).items():
+        if path not in touched:
+            continue
+        groups = getattr(role.layer, "_groups", 1)
+        widths = {
+            "_in_channels": role.inputs.size if role.inputs is not None else None,
+            "_out_channels": role.outputs.size if role.outputs is not None else None,
+            "_num_features": role.inputs.size if role.is_norm and role.inputs is not None else None,
+        }
+        wrong = [n for n, size in widths.items() if size is not None and getattr(role.layer, n, size) != size]
+        vectors = role.layer._parameters.values() if role.is_norm else ()
+        lengths = {vector.shape[0] for vector in vectors if vector is not None}
+        uneven = isinstance(role.layer, _ConvNd) and any(side % groups for side in _sides(role))
+        if wrong or uneven or len(lengths) > 1:
+            what = wrong[0] if wrong else "the number of groups" if uneven else "one of its vectors"
+            raise InputError(
+                f"The plan leaves layer '{path}' with widths that do not fit each other ({what}): it is damaged, or for "
+                "another network."
+            )
+
+
+def _sides(role: Role) -> list[int]:
+    return [port.size for port in (role.inputs, role.outputs) if port is not None]
+
+
+def _is_whole(value: Any, least: int, most: int = 2**31) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _refuse(token: str) -> NoReturn:
+    raise ValueError(f"{token} is no JSON number")

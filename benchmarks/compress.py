@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -32,6 +33,7 @@ from dysens.evaluators import Evaluator, evaluate
 DOCS = Path(__file__).parent.parent / "docs"
 DATA, PAGE = DOCS / "compress.json", DOCS / "compress.md"
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the sweep
+IDLE = 1.0  # processes for every core; with more, times are rough
 WAYS = {
     "uniform": "FPGM, equal ratios",
     "sweep": "FPGM, sweep and `ratios_by_flops`",
@@ -168,6 +170,7 @@ def measure(case: Case, way: str, budget: float) -> dict[str, Any]:
         "score": score,
         "ms_before": ms_before,
         "ms_after": ms_after,
+        "load": os.getloadavg()[0] / (os.cpu_count() or 1),
         "restored": all((after[name].numpy() == values).all() for name, values in before.items()),
         **found,
     }
@@ -181,8 +184,9 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "Written by `benchmarks/compress.py`. Released weights, no training. Calibrated on 16 generated images without labels",
         "(the sweep: with labels), scored on 40 others; widths are multiples of 8. Mean and, where there are several, spread",
-        f"(largest minus smallest) over {seeds} sets of images. Time is that of the exported network on one thread with oneDNN,",
-        "in turns with the whole one.",
+        f"(largest minus smallest) over sets of images: {seeds}. Time is that of the exported network on one thread with oneDNN,",
+        "in turns with the whole one; * means that the machine was busy with other work, or that its load was not noted: rough.",
+        "A sweep is made once for all budgets; its seconds are in the row of the first.",
         "",
         "| network | FLOPs removed | way | score, whole | score, cut | time left | CPU s to decide | masked against cut |",
         "|---|---|---|---|---|---|---|---|",
@@ -194,11 +198,16 @@ def page(rows: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {network} | {budget:.0%} | {WAYS[way]} | {_mean(some, lambda r: r['whole'])} | "
             f"{_mean(some, lambda r: r['score'])} | "
-            f"{_mean(some, lambda r: r['ms_after'] / r['ms_before'], 2)} | {statistics.mean(r['seconds'] for r in some):.0f} | "
+            f"{_mean(some, lambda r: r['ms_after'] / r['ms_before'], 2)}{_busy(some)} | "
+            f"{statistics.mean(r['seconds'] for r in some):.0f} | "
             f"{max(r['proof'] for r in some):.0e} |"
         )
     exact = "bit for bit in every row" if all(row["restored"] for row in rows) else "NOT exact in every row"
     return "\n".join([*lines, "", f"Restored afterwards: {exact}.", ""])
+
+
+def _busy(rows: list[dict[str, Any]]) -> str:
+    return "*" if any(row.get("load") is None or row["load"] > IDLE for row in rows) else ""
 
 
 def _mean(rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float], digits: int = 3) -> str:

@@ -196,7 +196,8 @@ class EvaluatorScorer(Scorer):
         if not self._chunks or not self._fast.serves or self._forward_seconds == 0:
             return
         calls = [chunk.call for chunk in self._chunks if chunk.call is not None]
-        accepted = self._fast.accepted(calls[0])
+        with paddle.no_grad():  # as the calls themselves
+            accepted = self._fast.accepted(calls[0])
         if accepted is None:
             return
         copy, observation = accepted.copy, accepted.observation

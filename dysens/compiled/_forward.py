@@ -152,6 +152,8 @@ class FastForward:
             found = self.copies.accept(call, self.state)
         except UnservableError as reason:
             self.give_up(str(reason))
+            # What was served so far may have left out what this call shows that the forward does.
+            self._distrusted = self._calls > 0
             return None
         if self._spots is None:
             self._spots = SpotChecks(found.observation.seconds, found.seconds)

@@ -72,6 +72,7 @@ class LiveModel:
         self._checks = checks
         self._attributes = attributes
         self._read: set[tuple[int, str]] = set()
+        self._settled: dict[tuple[int, str], Any] = {}
         self._unmasked = [TensorState(tensor) for tensor in all_tensors(model)]
 
     @contextmanager
@@ -120,22 +121,44 @@ class LiveModel:
                 raise UnservableError(notes.reason)
             if tensors.changed(notes.written_first):
                 raise UnservableError("its forward writes to weights or buffers")
-            self._refuse_memory(plain, notes)
             self._refuse_leavings(given, notes.written_first)
+            self._refuse_memory(call, outputs, plain, notes)
         if largest_difference(given, list(call.tensors)) != 0:
             raise UnservableError("its forward writes into its inputs")
         return Observation(outputs, tuple(layers), tuple((end - start) / seconds for end in ends), seconds)
 
-    def _refuse_memory(self, before: State, notes: Notes) -> None:
+    def _refuse_memory(self, call: Packed, outputs: Any, before: State, notes: Notes) -> None:
         """What the forward assigns before it reads it keeps nothing between calls; anything else might."""
-        for place in self._attributes.changed(before, self._attributes.state()):
-            if place.layer is None or (place.layer, place.name) not in notes.written_first:
-                raise UnservableError(f"its forward changes {place}, and may depend on what it was before")
-        self._read |= notes.read_first
-        self._attributes.ignored |= notes.written_first
+        places = [
+            place
+            for place in self._attributes.changed(before, self._attributes.state())
+            if place.layer is None or (place.layer, place.name) not in notes.written_first
+        ]
+        if places:
+            self._refuse_unsettled(call, outputs, places, notes)
+        settled = {
+            (p.layer, p.name): self._attributes.held(p.layer, p.name) for p in places if p.layer is not None
+        }
+        for key, value in self._settled.items():
+            if key in notes.read_first and self._attributes.held(*key) != value:
+                raise UnservableError(f'its forward sets "{key[1]}" at the first call, and others read it')
+        self._settled.update(settled)
+        self._read |= notes.read_first - self._settled.keys()
+        self._attributes.ignored |= notes.written_first | settled.keys()
         crossing = sorted(name for _, name in self._read & self._attributes.ignored)
         if crossing:
             raise UnservableError(f'some calls read "{crossing[0]}", which others write')
+
+    def _refuse_unsettled(self, call: Packed, outputs: Any, places: Sequence[Place], notes: Notes) -> None:
+        """What is set once, as `paddle.nn.Upsample` does with its layout, is harmless: the next call changes nothing more."""
+        before = self._attributes.state()
+        again = self.run(call)
+        unsettled = [place for place in places if place.layer is None]
+        changed = self._attributes.changed(before, self._attributes.state())
+        unsettled += [place for place in changed if (place.layer, place.name) not in notes.written_first]
+        if unsettled or largest_difference(again, outputs) > _ROUNDING:
+            place = (*unsettled, *places)[0]
+            raise UnservableError(f"its forward changes {place}, and may depend on what it was before")
 
     def _refuse_leavings(self, inputs: Sequence[paddle.Tensor], written: set[tuple[int, str]]) -> None:
         """Tensors that the forward leaves in attributes, for others to read, a copy would not leave there."""

@@ -180,6 +180,10 @@ class AttributeWatch:
                 ]
         return places
 
+    def held(self, layer: int, name: str) -> Any:
+        """What an attribute of a layer, by its id, holds now."""
+        return _frozen(self._seen[layer].layer.__dict__.get(name))
+
 
 def _frozen(value: Any) -> Any:
     """What a value holds now, in a form that can be compared; other objects stand for themselves."""

@@ -68,15 +68,17 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
             implied = [training]
         except ForwardError as error:
             untried = _UNTRIED.format(error)
-    found = _analyse_at(model, [*(small or views), *heads])
+    found, probed = _analyse_at(model, [*(small or views), *heads])
     others = other_views(model, base)
+    ran.append(probed)
     ran += [called(model, view) for view in others] if set(found.roles) - set().union(*ran) else []
     found = without_blind_choices(model, base, found, set().union(*ran))
     proof = Proof(model, views, others, implied)
     failure = proof.failure(found, found.groups)
     if failure is not None and small is not None:
         logger.info("at the given input size %s; probing again at that size", failure)
-        found = _analyse_at(model, [*views, *heads])
+        found, probed = _analyse_at(model, [*views, *heads])
+        ran.append(probed)
         found = without_blind_choices(model, base, found, set().union(*ran))
         failure = proof.failure(found, found.groups)
     return replace(found if failure is None else proof.provable(found), untried=untried)
@@ -90,13 +92,15 @@ def _smaller(model: paddle.nn.Layer, views: Sequence[View]) -> list[View] | None
     return None
 
 
-def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
+def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> tuple[Analysis, set[str]]:
+    """What can be cut, not yet proven; and the layers that ran in some probe."""
     with preserved(model):
         wiring = channel_graph(model, views)
         tensors = tensors_by_path(model)
         suggested = candidates(wiring, tensors)
         groups, reasons = _GroupResolver(model, wiring, tensors).settle(suggested.groups, suggested.doubts)
-    return Analysis(groups, _of_others({**suggested.reasons, **reasons}, groups, tensors), wiring.roles)
+    analysis = Analysis(groups, _of_others({**suggested.reasons, **reasons}, groups, tensors), wiring.roles)
+    return analysis, wiring.called
 
 
 def _of_others(

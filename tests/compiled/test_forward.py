@@ -308,7 +308,9 @@ class TestFallback:
         ds = DygraphSensitivity(model, SHAPE)
         before = picture(model)
         auto = ds.sensitive(score, RATIOS, target_vars="point.*", progress=False)
-        warnings = [record.getMessage() for record in caplog.records if record.name.startswith("dysens.compiled")]
+        warnings = [
+            record.getMessage() for record in caplog.records if record.name.startswith("dysens.compiled")
+        ]
         live = ds.sensitive(score, RATIOS, target_vars="point.*", progress=False, fast="off")
         np.testing.assert_allclose(losses(auto), losses(live), atol=SCORE)
         assert len(warnings) == 1

@@ -321,7 +321,7 @@ class DygraphSensitivity:
             raise InputError(f'"{again}" has been cut already; call restore() first to cut it differently.')
         if self._cuts.removed and compensates(self._criterion):
             raise InputError(
-                f"the criterion {criterion_name(self._criterion)} compensates with what it saw of the whole model, and that "
+                f"The criterion {criterion_name(self._criterion)} compensates with what it saw of the whole model, and that "
                 "is cut already: cut all groups in one go, or call restore() first."
             )
         units = self._units(chosen)

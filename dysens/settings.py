@@ -25,4 +25,4 @@ def parsed_setting(text: str) -> tuple[str, Any]:
     try:
         return key.strip(), yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise InputError(f'the value of "{text}" is not valid YAML: {error}') from error
+        raise InputError(f'The value of "{text}" is not valid YAML: {error}') from error

@@ -85,7 +85,7 @@ class LayerTask(Task):
         """As it was given."""
         if self._scoring is None:
             raise InputError(
-                f'nothing is named that scores "{self.name}": give {flag("evaluator")} package.module:function. A function '
+                f'Nothing is named that scores "{self.name}": give {flag("evaluator")} package.module:function. A function '
                 "with one parameter gets the model and returns its score; one without returns an Evaluator."
             )
         return self._scoring
@@ -99,7 +99,7 @@ class LayerTask(Task):
     def build(self) -> Build:
         """As it was given."""
         if self._build is None:
-            raise InputError(f'nothing is named that builds "{self.name}" in another process.')
+            raise InputError(f'Nothing is named that builds "{self.name}" in another process.')
         return self._build
 
     @property
@@ -137,7 +137,7 @@ class LayerTask(Task):
         scale = max((float(np.abs(each).max(initial=0.0)) for each in expected), default=0.0)
         if not difference <= TOLERANCE * max(scale, 1.0):
             raise ProofError(
-                f'the exported model "{prefix}" does not give the network\'s outputs: they differ by {difference:.2g}.'
+                f'The exported model "{prefix}" does not give the network\'s outputs: they differ by {difference:.2g}.'
             )
         return Exported(prefix, difference, file_size(prefix), "noise" if images is None else "the data")
 
@@ -145,7 +145,7 @@ class LayerTask(Task):
         """Its evaluator's score; a function scores the live model by itself, so it cannot tell."""
         if not isinstance(self.evaluator, Evaluator):
             raise InputError(
-                "a function scores the live model; to score an exported one, give an Evaluator, which calls what it is given."
+                "A function scores the live model; to score an exported one, give an Evaluator, which calls what it is given."
             )
         path = Path(source)
         prefix = path / NAME if path.is_dir() else path
@@ -155,7 +155,7 @@ class LayerTask(Task):
     def first_images(self) -> Any:
         """The arguments of the evaluator's first batch."""
         if not isinstance(self.evaluator, Evaluator):
-            raise InputError(f'what scores "{self.name}" is a function, which shows no data.')
+            raise InputError(f'What scores "{self.name}" is a function, which shows no data.')
         return self.evaluator.arguments(next(iter(self.evaluator.batches())))
 
     def timing_inputs(self) -> Inputs:

@@ -191,7 +191,7 @@ def _function_task(name: ModelName) -> LayerTask:
         )
     if not name.shapes:
         raise InputError(
-            f'the inputs of "{name.text}" are not known: give their shape, such as {flag("input_shape")} 1,3,224,224.'
+            f'The inputs of "{name.text}" are not known: give their shape, such as {flag("input_shape")} 1,3,224,224.'
         )
     return _layer_task(name, model, own, name.shapes)
 
@@ -204,7 +204,7 @@ def _vision_task(name: ModelName) -> LayerTask:
     known = [word for word in networks.__all__ if word == "LeNet" or word[0].islower()]
     if name.text not in known:
         raise InputError(
-            f'there is no network "{name.text}" in paddle.vision.models{nearest(name.text, known) or "."} A network of your '
+            f'There is no network "{name.text}" in paddle.vision.models{nearest(name.text, known) or "."} A network of your '
             "own is named package.module:function, a config by its .yml file."
         )
     if not name.shapes:
@@ -259,7 +259,7 @@ def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
     ]
     if len(needed) > 1:
         raise InputError(
-            f'the evaluator "{name.evaluator}" needs {len(needed)} arguments; it gets the model, or nothing at all.'
+            f'The evaluator "{name.evaluator}" needs {len(needed)} arguments; it gets the model, or nothing at all.'
         )
     if needed:
         # Its name goes into the journal.
@@ -267,7 +267,7 @@ def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
     made = function()
     if not isinstance(made, Evaluator) and not callable(made):
         raise InputError(
-            f'the evaluator "{name.evaluator}" has no parameter, so it has to return an Evaluator, not {made!r:.80}. With one '
+            f'The evaluator "{name.evaluator}" has no parameter, so it has to return an Evaluator, not {made!r:.80}. With one '
             "parameter it gets the model, and returns the score."
         )
     scoring: Scoring = made

@@ -61,11 +61,11 @@ class PruningPlan:
     def _check(self, model: nn.Layer, opt: paddle.optimizer.Optimizer | None) -> None:
         if model is not self._pruner.model:
             raise InputError(
-                "a plan is for the model that its pruner was made for; make a pruner for this one."
+                "A plan is for the model that its pruner was made for; make a pruner for this one."
             )
         if opt is not None and opt is not self._pruner.opt:
             raise InputError(
-                "the pruner does not know this optimizer; give it when the pruner is made: opt=..."
+                "The pruner does not know this optimizer; give it when the pruner is made: opt=..."
             )
 
     def __str__(self) -> str:

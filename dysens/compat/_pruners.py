@@ -152,7 +152,7 @@ class FilterPruner:
             raise InputError(f"pruned_flops is {pruned_flops}; it is a share of the FLOPs, between 0 and 1.")
         if not self._sensitivities:
             raise InputError(
-                "no sensitivities are known yet; call sensitive() first, or give the pruner a sen_file."
+                "No sensitivities are known yet; call sensitive() first, or give the pruner a sen_file."
             )
         skipped = list(skip_vars or ())
 

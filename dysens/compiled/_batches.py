@@ -69,7 +69,7 @@ class KeptBatches:
         source = self._read()
         if _is_shuffled(source):
             raise InputError(
-                "the loader shuffles, and its batches do not all fit into cache_gib: at every pass others would be left out. "
+                "The loader shuffles, and its batches do not all fit into cache_gib: at every pass others would be left out. "
                 "Give a loader with shuffle=False, or a larger cache_gib."
             )
         number = len(self.kept) - 1
@@ -83,7 +83,7 @@ class KeptBatches:
             yield number, batch
         if number + 1 != self._count:
             raise InputError(
-                f"the loader gave {self._count} batches at first and {number + 1} when it was read again; it has to give the "
+                f"The loader gave {self._count} batches at first and {number + 1} when it was read again; it has to give the "
                 "same ones at every pass (a generator can be read only once: give a list or a DataLoader)."
             )
 
@@ -104,7 +104,7 @@ class KeptBatches:
             count += 1
             yield number, batch
         if not count:
-            raise InputError("the evaluator has no batches; is its loader empty?")
+            raise InputError("The evaluator has no batches; is its loader empty?")
         self._count = count
 
 

@@ -69,7 +69,7 @@ def cpu_config(prefix: str | Path, threads: int, onednn: bool = True) -> Any:
     weights = Path(f"{prefix}.pdiparams")
     if weights not in files or len(files) < 2:
         raise InputError(
-            f'there is no exported model at "{prefix}": it needs .pdiparams and one of {", ".join(PROGRAM_SUFFIXES)}.'
+            f'There is no exported model at "{prefix}": it needs .pdiparams and one of {", ".join(PROGRAM_SUFFIXES)}.'
         )
     config = inference.Config(str(files[0]), str(weights))
     config.disable_gpu()

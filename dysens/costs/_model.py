@@ -237,7 +237,7 @@ class _Checked:
         if not isinstance(rows, list) or not all(
             isinstance(row, list) and len(row) == length for row in rows
         ):
-            raise InputError(f"the costs need {name}: a list of lists of {length}")
+            raise InputError(f"The costs need {name}: a list of lists of {length}")
         if len(rows) > _MOST[name]:
             raise InputError(f"the costs hold {len(rows)} {name}, more than a network can have")
         return rows

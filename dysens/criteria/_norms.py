@@ -140,7 +140,7 @@ def scores_by(criterion: Criterion) -> Scores:
     if isinstance(criterion, str):
         if criterion not in CRITERIA:
             hint = nearest(criterion, CRITERIA) or f"; known are {', '.join(CRITERIA)}."
-            raise InputError(f'there is no criterion "{criterion}"{hint}')
+            raise InputError(f'There is no criterion "{criterion}"{hint}')
         return CRITERIA[criterion]
     given: Any = criterion
     if isinstance(given, type) and issubclass(given, GroupCriterion):

@@ -55,7 +55,7 @@ class Variance(GroupCriterion):
         self._read = watch.statistics()
         self._norms = watch.norms
         if not self._read:
-            raise InputError("the criterion variance looks at data, and there were none.")
+            raise InputError("The criterion variance looks at data, and there were none.")
 
     @property
     def name(self) -> str:

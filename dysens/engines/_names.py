@@ -42,7 +42,7 @@ def engine_for(choice: EngineChoice) -> Engine:
     if isinstance(choice, str):
         if choice not in _ENGINES:
             hint = nearest(choice, _ENGINES) or f"; there are {', '.join(_ENGINES)}."
-            raise InputError(f'there is no engine "{choice}"{hint}')
+            raise InputError(f'There is no engine "{choice}"{hint}')
         return _ENGINES[choice]
     if not callable(choice):
         raise InputError(

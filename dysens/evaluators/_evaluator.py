@@ -88,16 +88,16 @@ def checked_baseline(value: Any) -> float:
     baseline = metric_of(value)
     if math.isnan(baseline) or math.isinf(baseline):
         raise InputError(
-            f"the whole model scores {baseline}; a sweep needs a finite baseline. Check eval_func and the weights."
+            f"The whole model scores {baseline}; a sweep needs a finite baseline. Check eval_func and the weights."
         )
     if baseline == 0:
         raise InputError(
-            "the whole model scores 0, so no relative loss can be computed. Are the weights loaded, and do data, labels "
+            "The whole model scores 0, so no relative loss can be computed. Are the weights loaded, and do data, labels "
             "and dictionary fit the model?"
         )
     if baseline < 0:
         raise InputError(
-            f"the whole model scores {baseline:g}; a relative loss needs a positive baseline. Shift the metric, or return an "
+            f"The whole model scores {baseline:g}; a relative loss needs a positive baseline. Shift the metric, or return an "
             "error with higher_is_better=False."
         )
     return baseline

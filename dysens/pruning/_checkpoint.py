@@ -156,7 +156,7 @@ def _cut_as(
 ) -> dict[str, str]:
     if history(model):
         raise InputError(
-            "this model has been cut already; load_pruned needs the original network, freshly built."
+            "This model has been cut already; load_pruned needs the original network, freshly built."
         )
     for stage in plan.stages:
         check_fits(model, stage)
@@ -209,7 +209,7 @@ def load_checkpoint(model: paddle.nn.Layer, path: str | os.PathLike[str], truste
     """
     place = os.fspath(path).removesuffix(".pdparams")
     if not Path(f"{place}.pdparams").is_file():
-        raise InputError(f'there are no weights "{place}.pdparams".')
+        raise InputError(f'There are no weights "{place}.pdparams".')
     if has_plan(place):
         load_pruned(model, place, trusted=trusted)
         return
@@ -309,7 +309,7 @@ def _identities(path: str | os.PathLike[str], endings: Sequence[str]) -> list[tu
 
 def _read(path: Path, trusted: bool) -> dict[str, Any]:
     if not path.is_file():
-        raise InputError(f"there is no file {path}; save_pruned writes it beside the plan.")
+        raise InputError(f"There is no file {path}; save_pruned writes it beside the plan.")
     return read_state(path, trusted)
 
 
@@ -318,12 +318,12 @@ def _check_weights(model: paddle.nn.Layer, state: dict[str, Any]) -> None:
     missing = sorted(set(own) - set(state))
     if missing:
         raise InputError(
-            f"the saved weights lack '{missing[0]}', which this network has; is it another network?"
+            f"The saved weights lack '{missing[0]}', which this network has; is it another network?"
         )
     surplus = sorted(set(state) - set(own))
     if surplus:
         raise InputError(
-            f"the saved weights have '{surplus[0]}', which this network lacks; is it another network?"
+            f"The saved weights have '{surplus[0]}', which this network lacks; is it another network?"
         )
     for name, tensor in own.items():
         check_array(name, state[name], tensor)

@@ -58,7 +58,7 @@ class Cuts:
         """
         if self.removed:
             raise InputError(
-                f"the model is cut already, and {what} the whole one: call restore() first, or make a new "
+                f"The model is cut already, and {what} the whole one: call restore() first, or make a new "
                 "DygraphSensitivity of the cut model."
             )
 

@@ -157,7 +157,7 @@ def _budget_points(
 def width_table(outcome: PruneOutcome) -> pd.DataFrame:
     """Layer, channels before and after, of every group that was cut."""
     if not outcome.widths:
-        raise InputError("nothing was cut, so there are no widths to draw.")
+        raise InputError("Nothing was cut, so there are no widths to draw.")
     rows = [(layer_label(path or name), before, after) for name, path, before, after in outcome.widths]
     return pd.DataFrame(rows, columns=["layer", "before", "after"])
 
@@ -179,7 +179,7 @@ def shortened(label: str, length: int) -> str:
 def _check_any(sens: Sensitivities) -> None:
     if not len(sens):
         raise InputError(
-            "these sensitivities hold no points, so there is nothing to draw; run a sweep first."
+            "These sensitivities hold no points, so there is nothing to draw; run a sweep first."
         )
 
 

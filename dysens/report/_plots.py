@@ -116,7 +116,7 @@ def flops_against_loss(points: Sequence[BudgetPoint]) -> Figure:
         points: From `plot_data.budget_points`.
     """
     if not points:
-        raise InputError("there are no budgets to draw; budget_points(ds, sens, [0.1, 0.2, 0.3]) makes some.")
+        raise InputError("There are no budgets to draw; budget_points(ds, sens, [0.1, 0.2, 0.3]) makes some.")
     figure = _new_figure(6, 3.8)
     axis = figure.subplots()
     ordered = sorted(points, key=lambda point: point.removed)

@@ -256,7 +256,7 @@ class Journal:
             if not emptied:
                 self._look()
                 if self._others():
-                    raise JournalError(f"another journal has taken its place: {'; '.join(self._others())}")
+                    raise JournalError(f"Another journal has taken its place: {'; '.join(self._others())}")
             partials = {key: p for key, p in self._known_partials.items() if key not in self._known}
             gone = [p for key, p in self._known.items() if emptied or key not in self._reader.points]
             gone += [p for key, p in partials.items() if emptied or key not in self._reader.partials]

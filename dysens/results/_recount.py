@@ -29,7 +29,7 @@ def curves_of(sens: Sensitivities, paths: Mapping[str, str]) -> dict[str, LossCu
     same = [name for name, path in paths.items() if name in named and named.paths.get(name, path) == path]
     if not same:
         raise InputError(
-            "these sensitivities know none of this model's groups; were they measured on another model?"
+            "These sensitivities know none of this model's groups; were they measured on another model?"
         )
     return {name: named[name] for name in same}
 
@@ -56,5 +56,5 @@ def recounted(
             return ratios
         aim, most = aim + target - share + _MARGIN, max(most, share)
     raise UnreachableError(
-        f"no ratios remove {target:.1%} of the {what}; the closest found remove {most:.1%}."
+        f"No ratios remove {target:.1%} of the {what}; the closest found remove {most:.1%}."
     )

@@ -154,4 +154,4 @@ def _points_of_rows(rows: Any) -> list[Point]:
     try:
         return [point_from(row) for row in rows]
     except KeyError as error:
-        raise InputError(f"a point lacks {error}") from error
+        raise InputError(f"A point lacks {error}") from error

@@ -43,7 +43,7 @@ def write_as(
             f'"{path}" has to end in {JOURNAL} (a journal), {DOCUMENT}, {TABLE}, or {" or ".join(PICKLES)} (for PaddleSlim).'
         )
     if static and path.suffix not in PICKLES:
-        raise InputError(f'only pickles are of two kinds, and "{path}" would be none.')
+        raise InputError(f'Only pickles are of two kinds, and "{path}" would be none.')
     if path.exists() and not overwrite:
         raise InputError(
             f'"{path}" is there already, and may be hours of work; name another file, or say --overwrite.'

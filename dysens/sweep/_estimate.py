@@ -64,7 +64,7 @@ class TaylorCurves(Mapping[str, LossCurve]):
         )
         if len(both) < 3:
             raise InputError(
-                "the estimate and the sensitivities share fewer than three points; nothing can be compared."
+                "The estimate and the sensitivities share fewer than three points; nothing can be compared."
             )
         return float(both[self._value].rank().corr(both["loss"].rank()))
 
@@ -116,7 +116,7 @@ def taylor_curves(
             for tensor in model.parameters():
                 tensor.clear_gradient(False)  # by position: Paddle overlooks the argument if it is named
     if not count:
-        raise InputError("the loader has no batches; an estimate needs at least one.")
+        raise InputError("The loader has no batches; an estimate needs at least one.")
     curves: dict[str, dict[float, float]] = {group.name: {} for group in groups}
     for (name, ratio), rise in rises.items():
         curves[name][ratio] = rise / count

@@ -143,7 +143,7 @@ class Measuring:
         """
         if options.workers > 1:
             raise InputError(
-                "a search decides from what it has seen what to measure next, so it runs in one process: leave workers out."
+                "A search decides from what it has seen what to measure next, so it runs in one process: leave workers out."
             )
         options, scorer = self._prepared(evaluator, higher_is_better, options)
         examiner = Examiner(scorer, target_loss, confidence)

@@ -47,11 +47,11 @@ class RunOptions:
     def __post_init__(self) -> None:
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
             raise InputError(
-                f"workers must be a whole number of processes, at least 1, not {self.workers!r:.80}."
+                f"Workers must be a whole number of processes, at least 1, not {self.workers!r:.80}."
             )
         if self.workers > 1 and self.build is None:
             raise InputError(
-                "workers need models of their own: give build, a function that returns the model and its evaluator."
+                "Workers need models of their own: give build, a function that returns the model and its evaluator."
             )
 
 

@@ -71,7 +71,7 @@ def work(job: Job) -> None:
     other = next((group for group in job.groups if group.path not in names), None)
     if other is not None:
         raise InputError(
-            f'the network that build makes has no weight "{other.path}"; is it the same network?'
+            f'The network that build makes has no weight "{other.path}"; is it the same network?'
         )
     # Automatic names may have shifted; the layer path is what the groups are known by.
     groups = [replace(group, name=names[group.path]) for group in job.groups]
@@ -91,7 +91,7 @@ def work(job: Job) -> None:
     differences = job.header.differences(here)
     if differences:
         raise InputError(
-            f"what build makes is not what is being swept: {'; '.join(differences)}. It has to load the same weights and "
+            f"What build makes is not what is being swept: {'; '.join(differences)}. It has to load the same weights and "
             "score them on the same data."
         )
     journal = Journal.open(job.journal, replace(here, baseline=job.header.baseline))

@@ -108,7 +108,7 @@ def _checked_criterion(criterion: GroupCriterion) -> GroupCriterion:
     why_not = _why_not_picklable(criterion)
     if why_not is not None:
         raise InputError(
-            f"workers have to compensate as the criterion {criterion.name} does, and it {why_not}. Sweep with it in one process."
+            f"Workers have to compensate as the criterion {criterion.name} does, and it {why_not}. Sweep with it in one process."
         )
     return criterion
 

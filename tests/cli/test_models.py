@@ -297,7 +297,7 @@ def test_an_evaluator_of_one_s_own(dysens, scoring):
 @pytest.mark.parametrize(
     ("evaluator", "said"),
     [
-        (None, "nothing is named that scores"),
+        (None, "Nothing is named that scores"),
         ("number", "has to return an Evaluator, not 3"),
         ("two", "needs 2 arguments"),
         ("nrom", 'did you mean "norm"?'),
@@ -341,7 +341,7 @@ def test_a_model_of_a_function_is_scored_and_exported_but_has_no_training_loop(d
     # Under pytest standard output is no descriptor of its own, and a kernel of Paddle 3 prints its name there.
     assert json.loads(done.out[done.out.index("{") :])["difference"] < 1e-4
     assert any(path.suffix == ".pdiparams" for path in Path("inference").iterdir())
-    assert "a function scores the live model" in dysens("eval", *MADE, "--exported", "inference").err
+    assert "A function scores the live model" in dysens("eval", *MADE, "--exported", "inference").err
     refused = dysens("train", *MADE)
     assert refused.code == 1
     assert "no training loop" in refused.err

@@ -207,7 +207,7 @@ def test_ratios_by_loss_are_paddleslims():
 
 def test_ratios_for_flops(bench, caplog):
     pruner = bench.pruner(L2NormFilterPruner)
-    with pytest.raises(InputError, match="no sensitivities are known yet"):
+    with pytest.raises(InputError, match="No sensitivities are known yet"):
         pruner.get_ratios_by_sensitivity(0.3)
     pruner.sensitive(bench.score)
     before = bench.picture()

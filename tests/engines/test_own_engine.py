@@ -80,7 +80,7 @@ def finds_a_list(model, views):
     [
         (finds_a_list, r"engine finds_a_list has to return a dysens\.engines\.Analysis, not a list"),
         (3, "engine must be one of auto, native, paddleslim, or take a model and its views, not 3"),
-        ("nativ", 'there is no engine "nativ"; did you mean "native"'),
+        ("nativ", 'There is no engine "nativ"; did you mean "native"'),
         ("zzz", "there are auto, native, paddleslim"),
     ],
 )

@@ -38,7 +38,7 @@ def test_what_is_not_one_number(value):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0, 0.0, -1e-9])
 def test_baselines_that_no_loss_can_be_relative_to(value):
-    with pytest.raises(InputError, match="the whole model scores"):
+    with pytest.raises(InputError, match="The whole model scores"):
         checked_baseline(value)
 
 

@@ -162,7 +162,7 @@ def test_a_layer_without_a_framework(model, tmp_path):
     assert task.score_exported(tmp_path / "inference") == 1.0
     with pytest.raises(InputError, match='"mine" has no training loop'):
         train_task(task)
-    with pytest.raises(InputError, match="a function scores the live model"):
+    with pytest.raises(InputError, match="A function scores the live model"):
         LayerTask(model, SHAPE, lambda: 1.0).score_exported(tmp_path / "inference")
-    with pytest.raises(InputError, match="nothing is named that scores"):
+    with pytest.raises(InputError, match="Nothing is named that scores"):
         _ = LayerTask(model, SHAPE).evaluator

@@ -168,7 +168,7 @@ def test_a_network_with_one_layer_more_is_refused(saved):
             super().__init__()
             self.more = nn.Linear(3, 3)
 
-    refused(made(More), saved[0], "the saved weights lack 'more.*', which this network has")
+    refused(made(More), saved[0], "The saved weights lack 'more.*', which this network has")
 
 
 def test_a_network_with_one_layer_less_is_refused(tmp_path):
@@ -180,7 +180,7 @@ def test_a_network_with_one_layer_less_is_refused(tmp_path):
     model = made(More)
     cut(model)
     save_pruned(model, tmp_path / "more")
-    refused(made(SmallNet), tmp_path / "more", "the saved weights have 'more.*', which this network lacks")
+    refused(made(SmallNet), tmp_path / "more", "The saved weights have 'more.*', which this network lacks")
 
 
 def test_a_network_that_is_cut_already_is_refused(saved):
@@ -192,9 +192,9 @@ def test_missing_files_are_named(saved, tmp_path):
     path, _ = saved
     refused(made(SmallNet), tmp_path / "nothing", "there is no plan .*nothing.plan.json")
     optimizer = paddle.optimizer.Adam(parameters=made(SmallNet).parameters())
-    refused(made(SmallNet), path, "there is no file .*pruned.pdopt", optimizer)
+    refused(made(SmallNet), path, "There is no file .*pruned.pdopt", optimizer)
     (path.parent / "pruned.pdparams").unlink()
-    refused(made(SmallNet), path, "there is no file .*pruned.pdparams")
+    refused(made(SmallNet), path, "There is no file .*pruned.pdparams")
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_widths() -> None:
 
 
 def test_widths_of_no_cut_are_said() -> None:
-    with pytest.raises(InputError, match="nothing was cut"):
+    with pytest.raises(InputError, match="Nothing was cut"):
         width_table(PruneOutcome(10, 10, 4, 4, PrunePlan(()), ()))
 
 

@@ -26,7 +26,7 @@ def test_a_prediction_that_is_a_little_off_is_raised_until_the_count_is_there():
 
 def test_a_count_that_never_gets_there_says_how_far_it_gets():
     shares = iter([0.2, 0.3, 0.25, 0.2, 0.2, 0.2])
-    with pytest.raises(UnreachableError, match=r"no ratios remove 50\.0% of the FLOPs; .* remove 30\.0%"):
+    with pytest.raises(UnreachableError, match=r"No ratios remove 50\.0% of the FLOPs; .* remove 30\.0%"):
         recounted(lambda aim: {"a": aim}, lambda ratios: next(shares), 0.5, "FLOPs")
 
 

@@ -49,9 +49,9 @@ def test_a_contradiction_is_said(ds, how):
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, "2", True, None])
 def test_workers_are_counted(ds, workers):
-    with pytest.raises(InputError, match="workers must be a whole number of processes, at least 1"):
+    with pytest.raises(InputError, match="Workers must be a whole number of processes, at least 1"):
         RunOptions(workers=workers)
-    with pytest.raises(InputError, match="workers must be a whole number"):
+    with pytest.raises(InputError, match="Workers must be a whole number"):
         ds.sensitive(lambda: 1.0, workers=workers)
 
 

@@ -171,7 +171,7 @@ def test_an_exception_in_a_worker_reaches_the_parent_in_words(ours, tmp_path, ca
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (sweeping.other_weights, "what build makes is not what is being swept: the weights are not the same"),
+        (sweeping.other_weights, "What build makes is not what is being swept: the weights are not the same"),
         (sweeping.other_data, "the baseline was 1 and is 0.5 now"),
         (sweeping.only_a_model, "build has to return the model and its evaluator"),
         (sweeping.other_network, 'has no weight "convs.0.weight"'),
@@ -194,7 +194,7 @@ def test_a_build_that_does_not_fit(ours, build, said, monkeypatch, tmp_path):
 
 def test_what_cannot_be_handed_to_another_process(ours, monkeypatch):
     ds, evaluate, _ = ours
-    with pytest.raises(InputError, match="workers need models of their own: give build"):
+    with pytest.raises(InputError, match="Workers need models of their own: give build"):
         ds.sensitive(evaluate, FEW, workers=2)
     with pytest.raises(InputError, match="cannot be handed to another process"):
         ds.sensitive(evaluate, FEW, workers=2, build=lambda: made())

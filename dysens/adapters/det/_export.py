@@ -159,7 +159,7 @@ def largest_difference(expected: Boxes, got: Boxes, side: float) -> float:
         agreeing = apart <= TOLERANCE
         if len(apart) and agreeing.mean() < AGREEING:
             raise ProofError(
-                f"the exported model does not find the network's boxes: {int((~agreeing).sum())} of {len(apart)} differ."
+                f"The exported model does not find the network's boxes: {int((~agreeing).sum())} of {len(apart)} differ."
             )
         worst = max(worst, float(apart[agreeing].max(initial=0)))
     return worst

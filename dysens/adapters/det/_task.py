@@ -285,7 +285,7 @@ def resumed_trainer(task: DetTask, checkpoint: str | Path, name: str | None = No
     weights, optimizer, live = (Path(prefix + ending) for ending in (".pdparams", ".pdopt", ".pdema"))
     for path in (weights, optimizer):
         if not path.is_file():
-            raise InputError(f'training cannot go on from "{checkpoint}": {path} is not there.')
+            raise InputError(f'Training cannot go on from "{checkpoint}": {path} is not there.')
     task.load(weights)
     with task.trainer(name=name) as trainer:
         averaged = live.is_file() and trainer.use_ema

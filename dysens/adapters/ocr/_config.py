@@ -78,7 +78,7 @@ def section(config: Mapping[str, Any], key: str) -> dict[str, Any]:
         if not isinstance(here, Mapping) or name not in here:
             known = here if isinstance(here, Mapping) else ()
             raise InputError(
-                f'the config has no section "{".".join(key.split(".")[: depth + 1])}"{nearest(name, known)}; '
+                f'The config has no section "{".".join(key.split(".")[: depth + 1])}"{nearest(name, known)}; '
                 "PaddleOCR's configs have it, so this one may be cut off or misspelt."
             )
         here = here[name]
@@ -106,7 +106,7 @@ def _apply(config: dict[str, Any], text: str) -> None:
     adds = key.startswith("+")
     names = key.removeprefix("+").split(".")
     if not all(names):
-        raise InputError(f'the override "{text}" is not of the form Key.sub=value.')
+        raise InputError(f'The override "{text}" is not of the form Key.sub=value.')
     here: Any = config
     for name in names[:-1]:
         here = here[_existing(here, name, text)]
@@ -131,9 +131,9 @@ def _existing(here: Any, name: str, text: str, optional: frozenset[str] = frozen
         )
     if isinstance(here, list):
         raise InputError(
-            f'the override "{text}" needs a number from 0 to {len(here) - 1} where it says "{name}".'
+            f'The override "{text}" needs a number from 0 to {len(here) - 1} where it says "{name}".'
         )
-    raise InputError(f'the override "{text}" goes below a plain value ({here!r}) with "{name}".')
+    raise InputError(f'The override "{text}" goes below a plain value ({here!r}) with "{name}".')
 
 
 # PaddleOCR's training loop hands the labels to the networks of these algorithms (`extra_input_models` in
@@ -178,14 +178,14 @@ def network_name(config: Mapping[str, Any], wanted: str | None) -> str | None:
     if not is_distillation(config):
         if wanted is not None:
             raise InputError(
-                f'the config has a single network, so there is no sub-model "{wanted}" to choose.'
+                f'The config has a single network, so there is no sub-model "{wanted}" to choose.'
             )
         return None
     models = section(config, "Architecture.Models")
     name = wanted or section(config, "Metric").get("key")
     if name not in models:
         raise InputError(
-            f'the distillation config has no sub-model "{name}"{nearest(str(name), models)}; '
+            f'The distillation config has no sub-model "{name}"{nearest(str(name), models)}; '
             f"it has: {', '.join(models)}."
         )
     return str(name)
@@ -258,7 +258,7 @@ def input_shape(config: Mapping[str, Any]) -> tuple[int, int, int]:
             channels, height, width = ([3, *shape] if len(shape) == 2 else shape)[:3]
             return int(channels), int(height), int(width)
     raise InputError(
-        "the config does not say which image size the network takes: give one of its transforms an "
+        "The config does not say which image size the network takes: give one of its transforms an "
         "image_shape, or set Global.d2s_train_image_shape=[3,640,640]."
     )
 

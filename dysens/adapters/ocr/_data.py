@@ -57,13 +57,13 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
         path = Path(file)
         if not path.is_file():
             raise InputError(
-                f'the label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
+                f'The label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
                 f"{setting(f'{mode}.dataset.label_file_list=[...]')}, or draw a set with dysens.data.write_scenes."
             )
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f'the label file "{file}" cannot be read as UTF-8 text: {error}.') from error
+            raise InputError(f'The label file "{file}" cannot be read as UTF-8 text: {error}.') from error
         _check_lines(file, lines, delimiter)
         for line, which in ((lines[0], "first"), (lines[-1], "last")):
             image = line.partition(delimiter)[0]
@@ -81,7 +81,7 @@ def _check_lines(file: str, lines: list[str], delimiter: str) -> None:
         image, tab, label = line.partition(delimiter)
         if not tab or not image.strip():
             where = "does not begin with" if number == 1 else f"lacks, in line {number} of {len(lines)},"
-            raise InputError(f'the label file "{file}" {where} an image, a tab and its label: "{line[:80]}".')
+            raise InputError(f'The label file "{file}" {where} an image, a tab and its label: "{line[:80]}".')
         labels.append(label.strip())
     if not _is_list(labels[0]):
         return  # the text of a line, which may be anything
@@ -90,7 +90,7 @@ def _check_lines(file: str, lines: list[str], delimiter: str) -> None:
         whole = label.startswith("[") and label.endswith("]") if number < len(labels) else _is_list(label)
         if not whole:
             raise InputError(
-                f'the label in line {number} of {len(labels)} of "{file}" is cut short or garbled: "{label[-60:]}".'
+                f'The label in line {number} of {len(labels)} of "{file}" is cut short or garbled: "{label[-60:]}".'
             )
 
 

@@ -47,7 +47,7 @@ def read_inference_state(prefix: Path) -> dict[str, npt.NDArray[Any]]:
     for path in (program, values, info):
         if not path.is_file():
             raise InputError(
-                f'the inference model "{prefix}" has no "{path.name}"; its weights can be taken over only '
+                f'The inference model "{prefix}" has no "{path.name}"; its weights can be taken over only '
                 "with .pdmodel, .pdiparams and .pdiparams.info, as Paddle 2 exports them. Otherwise give the "
                 "checkpoint (.pdparams)."
             )

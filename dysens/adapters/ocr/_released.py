@@ -70,7 +70,7 @@ def find_weights(source: str | Path) -> Path:
     else:
         hint = ""
     raise InputError(
-        f'no weights at "{source}"{hint}: it must be a .pdparams file, a folder with inference.pdiparams, '
+        f'No weights at "{source}"{hint}: it must be a .pdparams file, a folder with inference.pdiparams, '
         "or the name of a released model."
     )
 

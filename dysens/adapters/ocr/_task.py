@@ -244,7 +244,7 @@ def _completed(config: Mapping[str, Any], ppocr: Ppocr) -> dict[str, Any]:
         found = [path for path in (Path(dictionary), ppocr.home / dictionary) if path.is_file()]
         if not found:
             raise InputError(
-                f'the dictionary "{dictionary}" (Global.character_dict_path) is neither in '
+                f'The dictionary "{dictionary}" (Global.character_dict_path) is neither in '
                 f'"{Path.cwd()}" nor in "{ppocr.home}".'
             )
         settings["character_dict_path"] = str(found[0])
@@ -255,7 +255,7 @@ def _place(config: Mapping[str, Any]) -> Any:
     wants_gpu = bool(config["Global"].get("use_gpu", False))
     if wants_gpu and not paddle.is_compiled_with_cuda():
         raise InputError(
-            "the config asks for a GPU, but this Paddle is built for CPU: use "
+            "The config asks for a GPU, but this Paddle is built for CPU: use "
             f"{setting('Global.use_gpu=false')}."
         )
     return paddle.set_device("gpu" if wants_gpu else "cpu")

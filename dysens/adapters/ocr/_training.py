@@ -53,7 +53,7 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
     settings = section(task.config, "Global")
     missing = [key for key in NEEDED if key not in settings]
     if missing:
-        raise InputError(f"training needs Global.{', Global.'.join(missing)} in the config.")
+        raise InputError(f"Training needs Global.{', Global.'.join(missing)} in the config.")
     if settings.get("use_amp"):
         raise InputError(f"Mixed precision is not supported here: use {setting('Global.use_amp=false')}.")
     train_loader, eval_loader = task.train_dataloader(), task.eval_dataloader()
@@ -100,7 +100,7 @@ def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> di
     paths = [Path(prefix + ending) for ending in (".pdparams", ".pdopt", ".states")]
     for path in paths:
         if not path.is_file():
-            raise InputError(f'training cannot go on from "{resume}": "{path}" is not there.')
+            raise InputError(f'Training cannot go on from "{resume}": "{path}" is not there.')
     weights, state, progress = paths
     set_optimizer_state(optimizer, read_optimizer_state(state, weights, network), state)
     states = read_plain(progress, "such files")

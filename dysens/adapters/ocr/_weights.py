@@ -163,7 +163,7 @@ def _check_fit(path: Path, state: State, shapes: Mapping[str, list[int]], missin
     if odd:
         more = f" (and {len(odd) - 1} more such)" if len(odd) > 1 else ""
         raise InputError(
-            f'the weights in "{path}" do not fit the config\'s network: {odd[0]}{more}. '
+            f'The weights in "{path}" do not fit the config\'s network: {odd[0]}{more}. '
             f"{_likely_cause(state, shapes)}"
         )
 

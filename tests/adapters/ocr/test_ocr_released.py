@@ -65,5 +65,5 @@ def test_find_weights_takes_every_form(tmp_path):
 
 @pytest.mark.parametrize("source", ["ch_PP-OCRv3_dett", "no/such/file.pdparams", "/no/such/folder"])
 def test_missing_weights_are_a_sentence(source):
-    with pytest.raises(InputError, match="no weights at"):
+    with pytest.raises(InputError, match="No weights at"):
         find_weights(source)

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import paddle
 import pytest
-from hostile_networks import HostileNet
+from hostile_networks import Buffers, HostileNet
 
 from dysens import DygraphSensitivity
 from dysens.errors import DysensError
@@ -104,7 +104,10 @@ def check(seed: int, counts: Counter[str]) -> None:
     assert state(model) == before, f"{seed}: {model} is not restored"
     for x, y in zip(data, whole):
         assert np.array_equal(answer(model, x), y)
-    if ds.groups:
+    # What one batch leaves behind for the next makes a score depend on their order, which is a sweep's own.
+    carries = any(isinstance(step, Buffers) and step.always and step.matters for step in model.steps)
+    counts["networks that carry state from batch to batch"] += carries
+    if ds.groups and not carries:
         compare_sweeps(seed, model, ds, data, counts)
     assert state(model) == before, f"{seed}: a sweep changes {model}"
 

@@ -207,7 +207,7 @@ def test_every_public_name_is_there() -> None:
     assert set(dysens.__all__) <= set(dir(dysens))
 
 
-@pytest.mark.parametrize("room", ["costs", "report", "data"])
+@pytest.mark.parametrize("room", ["costs", "criteria", "report", "data"])
 def test_every_name_of_a_lazy_room_is_there(room: str) -> None:
     from importlib import import_module
 

@@ -110,7 +110,7 @@ def test_no_error_sends_to_a_file_that_a_wheel_does_not_have():
     in_the_tree = [(place, word) for place, word in named if (ROOT / word.rstrip(".")).exists()]
     assert not in_the_tree
     modules = {name for _, text in messages() for name in re.findall(r"\bdysens(?:\.[a-z_]+)+", text)}
-    assert "dysens.adapters.text_images" in modules
+    assert "dysens.data.write_scenes" in modules
     for name in modules:
         module, _, attribute = name.rpartition(".")
         assert (

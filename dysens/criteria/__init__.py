@@ -1,19 +1,24 @@
 """Which units go first: norms of filters, or what data say."""
 
-from dysens.criteria._norms import (
-    CRITERIA,
-    Criterion,
-    GroupCriterion,
-    check_criterion,
-    compensates,
-    criterion_name,
-    fpgm,
-    l1,
-    l2,
-    random,
-)
-from dysens.criteria._select import LowestScores
-from dysens.criteria._variance import Variance
+from typing import TYPE_CHECKING
+
+from dysens._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from dysens.criteria._norms import (
+        CRITERIA,
+        Criterion,
+        GroupCriterion,
+        check_criterion,
+        compensates,
+        criterion_name,
+        fpgm,
+        l1,
+        l2,
+        random,
+    )
+    from dysens.criteria._select import LowestScores
+    from dysens.criteria._variance import Variance
 
 __all__ = [
     "CRITERIA",
@@ -29,3 +34,23 @@ __all__ = [
     "l2",
     "random",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "_norms": [
+            "CRITERIA",
+            "Criterion",
+            "GroupCriterion",
+            "check_criterion",
+            "compensates",
+            "criterion_name",
+            "fpgm",
+            "l1",
+            "l2",
+            "random",
+        ],
+        "_select": ["LowestScores"],
+        "_variance": ["Variance"],
+    },
+)

@@ -113,6 +113,18 @@ class Journal:
             self.header = replace(found, paths=self.header.paths)
         self._started = True
 
+    def supersede(self, header: Header) -> None:
+        """Go on under another header, which says what points are measured on from now on.
+
+        Args:
+            header: Takes the place of the one that the journal was opened with.
+        """
+        with self._lock:
+            self._started = False  # until it is written, the file's header is not ours
+            self.header = header
+            self._write([header])
+            self._started = True
+
     def _refuse_foreign_file(self) -> None:
         """An empty file is fine, and so is a header that a crash tore; anything else is somebody's data."""
         if not self.path.exists():

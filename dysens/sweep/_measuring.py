@@ -107,9 +107,10 @@ class Measuring:
         """
         options, scorer = self._prepared(eval_func, higher_is_better, options)
         baseline = checked_baseline(scorer.score())
-        warn_of_noise(scorer, baseline, len(self.groups) * len(self.ratios))
         header = self._header(scorer, baseline)
         journal = self._journal(header)
+        known = len(journal.points()) if journal is not None else 0
+        warn_of_noise(scorer, baseline, len(self.groups) * len(self.ratios) - known)
         if journal is not None:
             baseline = journal.header.baseline
         sweep = Sweep(self.roles, self.groups, self.choose, self.ratios, scorer, baseline)

@@ -143,8 +143,7 @@ class Search:
         written, before = self._written, self._examiner.baseline
         self._examiner.restart()
         if self._journal is not None and not same_baseline(before, self._examiner.baseline):
-            header = replace(self._journal.header, baseline=self._examiner.baseline)
-            Journal.open(self._journal.path, header, force=True)
+            self._journal.supersede(replace(self._journal.header, baseline=self._examiner.baseline))
         self._begin({})
         found = self._run(show_progress)
         # What is in the journal and was not needed this time would stay there as it was.

@@ -211,7 +211,7 @@ class Sweep:
             )
         self.baseline = baseline
         if journal is not None:
-            Journal.open(journal.path, replace(journal.header, baseline=baseline), force=True)
+            journal.supersede(replace(journal.header, baseline=baseline))
 
     def _measure(
         self, group: ChannelGroup, ratio: float, metrics: dict[_Masked, float], missing: Sequence[_Place]

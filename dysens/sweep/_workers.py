@@ -33,7 +33,7 @@ from dysens.sweep._worker import Job
 
 logger = logging.getLogger(__name__)
 
-_COMMAND = "import sys; from dysens.sweep import main; sys.exit(main())"
+_COMMAND = "import sys; from dysens.sweep._worker import main; sys.exit(main())"
 _SECONDS_TO_END = 5.0
 _LINES_TO_SHOW = 30
 
@@ -182,13 +182,13 @@ class _Worker:
 
 def _watch(crew: Sequence[_Worker], points: SharedPoints, show_progress: bool) -> None:
     """Wait until all points are there; one bar for all."""
-    mourned: set[int] = set()
+    reported: set[int] = set()
     with progress(len(points), "sweep", show_progress, len(points.found)) as display:
         while points.missing:
             for worker in crew:
                 _raise_failure(worker)
-                if worker.was_killed and worker.number not in mourned:
-                    mourned.add(worker.number)
+                if worker.was_killed and worker.number not in reported:
+                    reported.add(worker.number)
                     logger.warning("worker %d was %s; the others take over.", worker.number, _how(worker))
             if not any(worker.lives for worker in crew) and not points.refresh():
                 raise WorkerError(_all_gone(crew[-1]))

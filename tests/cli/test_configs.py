@@ -28,7 +28,15 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_a_paddleocr_config_from_sweep_to_pruned_checkpoint(dysens, scenes):
-    words = ["--only", "backbone.conv.conv.weight,head.*", "--ratios", "0.25,0.75", "--fast", "off", "--json"]
+    words = [
+        "--only",
+        "backbone.conv.conv.weight,head.binarize.*",
+        "--ratios",
+        "0.25,0.75",
+        "--fast",
+        "off",
+        "--json",
+    ]
     swept = dysens("sweep", *scenes, *words)
     assert swept.code == 0, swept.err
     sens = Sensitivities.load("sens.jsonl")

@@ -45,7 +45,7 @@ class Noting(Evaluator):
 
 
 def scorer(monkeypatch, lanes, evaluator):
-    monkeypatch.setattr(evaluating, "crew_for", lambda batches, cores: ThreadPlan(lanes, 1))
+    monkeypatch.setattr(evaluating, "thread_plan", lambda batches, cores: ThreadPlan(lanes, 1))
     ds = DygraphSensitivity(made(SmallNet), SHAPE)
     found = scorer_of(ds._model, ds._roles, list(ds.groups), evaluator, options=RunOptions(fast="on"))
     found.score()

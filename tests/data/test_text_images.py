@@ -16,7 +16,7 @@ from dysens.data._text_render import draw_background, draw_scene
 from dysens.errors import InputError
 
 LATIN = Fonts(find_fonts().latin)
-TOOL = Path(__file__).parents[3] / "tools" / "make_text_images.py"
+TOOL = Path(__file__).parents[2] / "tools" / "make_text_images.py"
 
 
 def rows(label: Path) -> list[list[str]]:

@@ -139,10 +139,10 @@ def score(model):
 def test_ctrl_c_in_a_tool_says_how_to_go_on(overrides, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "interrupting.py").write_text(INTERRUPTING)
+    (tmp_path / "scoring_by_hand.py").write_text(INTERRUPTING)
     opt = ["-c", str(CONFIG), "-o", *overrides, f"Global.save_model_dir={tmp_path}"]
     measured = ["--pruned_params", GROUPS[0], "--ratios", *RATIOS, "--fast", "off"]
-    words = [*opt, "--steps", "sweep", "--eval_only", "-e", "interrupting:score", *measured]
+    words = [*opt, "--steps", "sweep", "--eval_only", "-e", "scoring_by_hand:score", *measured]
     with pytest.raises(SystemExit) as ended:
         run_tool("ocr_sensitivity", *words)
     assert ended.value.code == 130

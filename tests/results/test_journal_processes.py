@@ -124,7 +124,7 @@ def test_killed_anywhere_and_resumed(path):
     chance = random.Random(7)
     computed = []
     for _ in range(8):
-        worker = start_python(WORKER, path, chance.randint(1, 400))
+        worker = start_python(WORKER, path, chance.randint(1, 1200))
         computed.extend(worker.communicate(timeout=120)[0].splitlines())
         assert worker.returncode == -signal.SIGKILL
     assert 0 < len(Journal.open(path, header()).points()) < 20

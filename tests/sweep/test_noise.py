@@ -20,7 +20,7 @@ def said(caplog):
     """What was warned of, about the evaluation."""
 
     def lines():
-        wanted = ("dysens.sweep.noise", "dysens.sweep.batches")
+        wanted = ("dysens.sweep._measuring", "dysens.compiled._batches")
         return [r.getMessage() for r in caplog.records if r.name in wanted and r.levelno == logging.WARNING]
 
     return lines

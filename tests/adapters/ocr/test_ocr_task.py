@@ -163,7 +163,7 @@ def test_student_file_in_a_plain_config_is_explained(distillation, config, tmp_p
     [
         (
             "Eval.dataset.label_file_list=[no/such/label.txt]",
-            r'label file "no/such/label.txt" is not there.*make_text_images',
+            r'label file "no/such/label.txt" is not there.*write_scenes',
         ),
         ("Eval.dataset.data_dir=no/such/folder", "the first image of.*Eval.dataset.data_dir"),
         ("Global.use_gpu=true", "Global.use_gpu=false"),

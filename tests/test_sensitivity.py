@@ -331,7 +331,7 @@ def test_only_filters_can_be_pruned(model, ds):
 def test_a_sweep_or_a_search_on_a_cut_model_is_refused(model, ds):
     sens = ds.sensitive(closeness(model), ratios=[0.5], progress=False)
     ds.prune_vars({ds.groups[0].name: 0.5})
-    unchanged(model, lambda: ds.sensitive(lambda: 1.0), InputError, r"the model is cut.*restore\(\)")
+    unchanged(model, lambda: ds.sensitive(lambda: 1.0), InputError, r"The model is cut.*restore\(\)")
     unchanged(model, lambda: ds.ratios_by_flops(sens, 0.1), InputError, r"cut already.*restore\(\)")
     ds.restore()
     ds.sensitive(lambda: 1.0, ratios=[0.5], progress=False)

@@ -175,7 +175,7 @@ def test_a_converted_journal_can_be_continued(dysens, journal):
     [
         (["-o", "sens.jsonl"], "is there already"),
         (["-o", "other.txt"], "has to end in .jsonl"),
-        (["-o", "other.json", "--static"], "only pickles"),
+        (["-o", "other.json", "--static"], "Only pickles"),
     ],
 )
 def test_conversions_that_cannot_be(dysens, journal, words, said):

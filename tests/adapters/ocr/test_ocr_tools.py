@@ -262,7 +262,7 @@ def test_an_export_without_data(session, trained, capsys):
     weights = f"Global.pretrained_model={session.folder / 'latest'}"
     session.run("ocr_export", "--out", str(session.folder / "elsewhere"), opt=[weights, missing])
     printed = capsys.readouterr()
-    assert 'no images to compare on: the label file "nowhere.txt" is not there' in printed.err
+    assert 'no images to compare on: The label file "nowhere.txt" is not there' in printed.err
     assert "-o Eval.dataset.label_file_list" in printed.err
     assert "its outputs on noise differ" in printed.out
 

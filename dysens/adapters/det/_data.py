@@ -34,9 +34,14 @@ def create_dataset(config: DetConfig, role: str) -> Any:
 
 def create_loader(config: DetConfig, role: str, dataset: Any, batch_sampler: Any, workers: int) -> Any:
     """Paddle's ``DataLoader`` over ``dataset`` with the transforms of ``config``'s reader ``role``; config must be installed."""
+    return _reader(config, role, dataset, batch_sampler, workers).dataloader
+
+
+def _reader(config: DetConfig, role: str, dataset: Any, batch_sampler: Any, workers: int) -> Any:
+    """ppdet's reader, which has begun to read: ``loader`` goes on with that, ``dataloader`` can be read from the start."""
     reader = import_ppdet("core.workspace").create(role)
     try:
-        return reader(dataset, workers, batch_sampler).dataloader
+        return reader(dataset, workers, batch_sampler)
     except (AssertionError, KeyError, ValueError) as error:
         raise InputError(f"The data of {config.path} cannot be read: {error}") from error
 
@@ -63,8 +68,9 @@ def train_inputs(config: DetConfig, size: Size) -> dict[str, Any]:
     with config.installed() as live, quiet(), seeded(0):
         _fix_size(live["TrainReader"], size)
         dataset = create_dataset(config, "TrainDataset")
-        loader = create_loader(config, "TrainReader", dataset, _FirstTwo(dataset), workers=0)
-        batch = next(iter(loader))
+        reader = _reader(config, "TrainReader", dataset, _FirstTwo(dataset), workers=0)
+        # A second iterator would draw random numbers in a thread of its own, while that of the reader does.
+        batch = next(reader.loader)
     # The Trainer adds it; assigners that change over time read it.
     batch["epoch_id"] = 0
     return dict(batch)

@@ -42,6 +42,7 @@ ONCE = {
     "adapters/det/test_det_import.py": "paddle26",
     # Documents, notebooks and demos: what they call is tested on both stacks in its own room.
     "test_documents.py": "paddle26",
+    "test_docstrings.py": "paddle3",
     "test_readme.py": "paddle3",
     "test_notebooks.py": "paddle3",
     "demos/test_digits_demo.py": "paddle3",

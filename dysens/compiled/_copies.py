@@ -46,16 +46,16 @@ class ComparedCopies:
     Args:
         live: The model itself.
         consumers: The layers that take masks.
-        crew: How copies use the cores.
+        thread_plan: How copies use the cores.
 
     Attributes:
         compile_seconds: How long the last copy took to make and to compare.
-        crew: How copies that are made from now on use the cores.
+        thread_plan: How copies that are made from now on use the cores.
     """
 
-    def __init__(self, live: LiveModel, consumers: Consumers, crew: ThreadPlan) -> None:
+    def __init__(self, live: LiveModel, consumers: Consumers, thread_plan: ThreadPlan) -> None:
         self.compile_seconds = 0.0
-        self.crew = crew
+        self.thread_plan = thread_plan
         self._live = live
         self._consumers = consumers
         self._accepted: dict[tuple[int, bool, str], Accepted] = {}
@@ -106,8 +106,8 @@ class ComparedCopies:
         for freedom, convert in _LATER if made else _FIRST:
             start = time.perf_counter()
             try:
-                recipe = self._recipe(call, observation, freedom, convert)
-                copy = compiled_forward(self._live.model, recipe, self.crew)
+                export_spec = self._export_spec(call, observation, freedom, convert)
+                copy = compiled_forward(self._live.model, export_spec, self.thread_plan)
                 made.append(self._agreeing(copy, call, observation))
             except Exception as error:  # export and predictor fail in ways that cannot be listed
                 reasons.append(_clause(error))
@@ -121,7 +121,7 @@ class ComparedCopies:
         seconds = self._live.compare(copy, call, observation)
         return Accepted(copy, observation.without_outputs(), seconds)
 
-    def _recipe(self, call: Packed, observation: Observation, freedom: str, convert: bool) -> ExportSpec:
+    def _export_spec(self, call: Packed, observation: Observation, freedom: str, convert: bool) -> ExportSpec:
         used = [c for c in self._consumers.all if observation.first_use(c.layer) is not None]
         cuts = sorted({observation.first_use(c.layer) or 0 for c in used} - {0})
         return ExportSpec(call, freedom, convert, consumers=used, cuts=cuts)

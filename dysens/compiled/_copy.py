@@ -34,11 +34,11 @@ class CompiledForward:
 
     Args:
         model: The live layer; it is left as found, and its weights must be unmasked now.
-        recipe: What to export.
-        crew: How many calls run at the same time, and on how many threads.
+        export_spec: What to export.
+        thread_plan: How many calls run at the same time, and on how many threads.
 
     Attributes:
-        recipe: What was exported.
+        export_spec: What was exported.
         live: See `Traced`.
 
     Raises:
@@ -46,16 +46,16 @@ class CompiledForward:
         Exception: Whatever Paddle raises when it cannot export or load the network.
     """
 
-    def __init__(self, model: paddle.nn.Layer, recipe: ExportSpec, crew: ThreadPlan) -> None:
-        rewritten = interpolation_rewritten() if recipe.rewrite else nullcontext()
+    def __init__(self, model: paddle.nn.Layer, export_spec: ExportSpec, thread_plan: ThreadPlan) -> None:
+        rewritten = interpolation_rewritten() if export_spec.rewrite else nullcontext()
         with preserved(model), TemporaryDirectory(prefix="dysens-") as folder, rewritten, fusable_bias():
-            traced = Traced(model, recipe)
+            traced = Traced(model, export_spec)
             traced.export(Path(folder, "model"))
-            predictors = _predictors(Path(folder, "model"), crew)
-        self.recipe = recipe
+            predictors = _predictors(Path(folder, "model"), thread_plan)
+        self.export_spec = export_spec
         self._outputs, self.live = Packed(traced.outputs.tree, ()), traced.live
-        self._specs = list(recipe.specs().values())[: len(recipe.call.tensors)]
-        self._mask_names = {c.path: f"mask_{index}" for index, c in enumerate(recipe.consumers)}
+        self._specs = list(export_spec.specs().values())[: len(export_spec.call.tensors)]
+        self._mask_names = {c.path: f"mask_{index}" for index, c in enumerate(export_spec.consumers)}
         found = len(predictors[0].get_output_names())
         if found != len(traced.outputs.tensors):
             raise UnservableError(
@@ -122,26 +122,26 @@ class _Runner:
         return [result.copy_to_cpu() for result in self._results]
 
 
-def _predictors(prefix: Path, crew: ThreadPlan) -> list[Any]:
+def _predictors(prefix: Path, thread_plan: ThreadPlan) -> list[Any]:
     """One for each lane; they share the weights."""
-    first = inference.create_predictor(cpu_config(prefix, crew.threads))
-    return [first, *(first.clone() for _ in range(crew.lanes - 1))]
+    first = inference.create_predictor(cpu_config(prefix, thread_plan.threads))
+    return [first, *(first.clone() for _ in range(thread_plan.lanes - 1))]
 
 
 def compiled_forward(
     model: paddle.nn.Layer,
-    recipe: ExportSpec,
-    crew: ThreadPlan,
+    export_spec: ExportSpec,
+    thread_plan: ThreadPlan,
     given: Mapping[int, np.ndarray] | None = None,
 ) -> CompiledForward:
     """Export, load and try; interpolation is rewritten where the predictor cannot run it."""
-    masks = {consumer.path: np.ones(consumer.shape, "float32") for consumer in recipe.consumers}
+    masks = {consumer.path: np.ones(consumer.shape, "float32") for consumer in export_spec.consumers}
     try:
         with quietly():
-            compiled = CompiledForward(model, recipe, crew)
-            compiled.arrays(recipe.call, masks, given)
+            compiled = CompiledForward(model, export_spec, thread_plan)
+            compiled.arrays(export_spec.call, masks, given)
     except Exception as error:
-        if SYMPTOM not in str(error) or recipe.rewrite:
+        if SYMPTOM not in str(error) or export_spec.rewrite:
             raise
-        return compiled_forward(model, replace(recipe, rewrite=True), crew, given)
+        return compiled_forward(model, replace(export_spec, rewrite=True), thread_plan, given)
     return compiled

@@ -183,7 +183,7 @@ class EvaluatorScorer(Scorer):
         measured: dict[int, Any] = {}
         for number, batch in self._batches:
             if not number:
-                self._fast.copies.crew = thread_plan(len(self._batches), self._fast.cores)
+                self._fast.copies.thread_plan = thread_plan(len(self._batches), self._fast.cores)
                 outputs = self._model(*fresh(self.evaluator.arguments(batch)))  # this compiles the copy
             self.samples[number] = _rows(self.evaluator.arguments(batch))
             if self._fast.serves and number < len(self._batches.kept):
@@ -201,7 +201,7 @@ class EvaluatorScorer(Scorer):
         if accepted is None:
             return
         copy, observation = accepted.copy, accepted.observation
-        first = {c.path: observation.first_use(c.layer) for c in copy.recipe.consumers}
+        first = {c.path: observation.first_use(c.layer) for c in copy.export_spec.consumers}
         ahead = []
         for plan, evaluations in work:
             paths = {
@@ -217,7 +217,13 @@ class EvaluatorScorer(Scorer):
         try:
             with self._fast.live.alone(), paddle.no_grad():
                 self._reuse = PrefixReuse(
-                    self._model, copy, ahead, cuts, self._fast.copies.crew, calls, self._batches.bytes_left
+                    self._model,
+                    copy,
+                    ahead,
+                    cuts,
+                    self._fast.copies.thread_plan,
+                    calls,
+                    self._batches.bytes_left,
                 )
         except (
             Exception
@@ -286,7 +292,7 @@ class EvaluatorScorer(Scorer):
         except UnservableError as reason:
             self._fast.give_up(str(reason))
             return shuffled(alone)
-        self._lanes = Lanes(self._fast.copies.crew.lanes)
+        self._lanes = Lanes(self._fast.copies.thread_plan.lanes)
         chunks = chunked(calls, stack=True)
         if not can_be_stacked(dict(calls), chunks, self._fast, self._consumers.masks(None)):
             chunks = chunked(calls, stack=False)
@@ -296,7 +302,7 @@ class EvaluatorScorer(Scorer):
             start = time.perf_counter()
             copies[0](chunks[0].call, self._consumers.masks(None))
             seconds = (time.perf_counter() - start) * len(chunks)
-            self._forward_seconds = seconds / self._fast.copies.crew.lanes
+            self._forward_seconds = seconds / self._fast.copies.thread_plan.lanes
         return chunks
 
 

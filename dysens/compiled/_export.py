@@ -63,24 +63,24 @@ class Traced(paddle.nn.Layer):
 
     Args:
         model: The live layer, with its own forward and unmasked weights.
-        recipe: What to export.
+        export_spec: What to export.
 
     Attributes:
         outputs: What is returned, with a place for each of the program's outputs.
-        live: For each of the recipe's cuts, the earlier steps whose outputs everything from that step on is computed from.
+        live: For each of the export_spec's cuts, the earlier steps whose outputs everything from that step on is computed from.
     """
 
-    def __init__(self, model: paddle.nn.Layer, recipe: ExportSpec) -> None:
+    def __init__(self, model: paddle.nn.Layer, export_spec: ExportSpec) -> None:
         super().__init__()
         self.model = model
         self.outputs = Packed(None, ())
         self.live: dict[int, dict[int, InputSpec]] = {}
-        self._recipe = recipe
+        self._export_spec = export_spec
         self._inputs: dict[str, Any] = {}
         self._program: Any = None
         self._done: dict[int, Any] = {}
         self._counter = StepCounter(model, self._after_step)
-        for index, consumer in enumerate(recipe.consumers):
+        for index, consumer in enumerate(export_spec.consumers):
             consumer.layer.register_forward_pre_hook(self._mask(f"mask_{index}"))
         self.eval()
 
@@ -91,13 +91,13 @@ class Traced(paddle.nn.Layer):
             UnservableError: The model returns something that a program cannot.
             Exception: Whatever Paddle raises when it cannot trace the network.
         """
-        specs = self._recipe.specs()
+        specs = self._export_spec.specs()
         program = self._trace(specs)
         used = {value.name for value in needed(program, self._returned, self._inputs.values())}
         if len(used) < len(specs):
             # Paddle exports no program with an input that it does not need, such as labels in eval mode.
             program = self._trace({name: spec for name, spec in specs.items() if name in used})
-        for cut in self._recipe.cuts:
+        for cut in self._export_spec.cuts:
             self.live[cut] = self._live(program, cut)
         paddle.jit.save(self, str(prefix))
 
@@ -141,15 +141,15 @@ class Traced(paddle.nn.Layer):
         self._counter.restart()
         tensors = [
             inputs[f"input_{i}"] if f"input_{i}" in inputs else paddle.zeros(tensor.shape, tensor.dtype)
-            for i, tensor in enumerate(self._recipe.call.tensors)
+            for i, tensor in enumerate(self._export_spec.call.tensors)
         ]
-        run = self.model.forward if self._recipe.convert else self._as_it_is
-        return run, *self._recipe.call.unpacked(tensors)
+        run = self.model.forward if self._export_spec.convert else self._as_it_is
+        return run, *self._export_spec.call.unpacked(tensors)
 
     @paddle.jit.not_to_static
     def _leave(self, returned: Any) -> list[Any]:
-        if self._recipe.wanted:
-            returned = [self._done[step] for step in self._recipe.wanted]
+        if self._export_spec.wanted:
+            returned = [self._done[step] for step in self._export_spec.wanted]
         self.outputs = packed(returned, lambda leaf: isinstance(leaf, SYMBOLIC))
         if not self.outputs.tensors:
             raise UnservableError("its forward returns no tensor")

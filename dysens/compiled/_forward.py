@@ -52,7 +52,7 @@ class FastForward:
 
     Attributes:
         cores: How many cores a copy may use.
-        copies: The copies. Calls come one at a time unless their crew is told otherwise, before the first.
+        copies: The copies. Calls come one at a time unless their thread_plan is told otherwise, before the first.
         live: The model itself.
         state: The number of the plain state that the model was in when it was last looked at.
         training: Whether the last call ran in training mode.

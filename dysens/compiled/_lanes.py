@@ -47,8 +47,8 @@ def thread_plan(batches: int, cores: int) -> ThreadPlan:
     other; Paddle 2's lets it go.
 
     Example:
-        >>> crew_for(1, cores=4)
-        Crew(lanes=1, threads=4)
+        >>> thread_plan(1, cores=4)
+        ThreadPlan(lanes=1, threads=4)
     """
     lanes = (
         min(cores, _MOST_LANES, batches // _BATCHES_PER_LANE) if paddle.__version__.startswith("2.") else 1

@@ -2,7 +2,7 @@
 
 A copy does the same operations at every call. A forward that turns a tensor into a Python value may do others the next time,
 and so may one that asks for a size which depends on values, draws random numbers or keeps something between calls. Without
-any of that, what a forward does follows from the sizes of its inputs and from the plain state that `attributes` watches.
+any of that, what a forward does follows from the sizes of its inputs and from the plain state that `_watch` watches.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class PrefixReuse:
         whole: The copy of the whole forward; its `live` knows the cuts.
         work: What lies ahead.
         cuts: Where to begin.
-        crew: How the copies use the cores.
+        thread_plan: How the copies use the cores.
         calls: The model's arguments for each chunk of data; the copies are tried on one of each signature.
         budget: How many bytes of outputs may be kept.
 
@@ -92,7 +92,7 @@ class PrefixReuse:
         whole: CompiledForward,
         work: Sequence[Work],
         cuts: Sequence[int],
-        crew: ThreadPlan,
+        thread_plan: ThreadPlan,
         calls: Sequence[Packed],
         budget: int,
     ) -> None:
@@ -100,8 +100,8 @@ class PrefixReuse:
         example = calls[0]
         self._memory: dict[int, dict[int, np.ndarray]] = {}
         self._steps = sorted({step for cut in cuts for step in whole.live[cut]})
-        bare = replace(whole.recipe, call=example, consumers=(), cuts=())
-        self._beginning = compiled_forward(model, replace(bare, wanted=self._steps), crew)
+        bare = replace(whole.export_spec, call=example, consumers=(), cuts=())
+        self._beginning = compiled_forward(model, replace(bare, wanted=self._steps), thread_plan)
         values = dict(zip(self._steps, self._beginning.arrays(example, {})))
         self._kept = _kept_chunks(calls, sum(array.nbytes for array in values.values()), budget)
         self._ends: list[tuple[frozenset[str], CompiledForward]] = []
@@ -110,9 +110,9 @@ class PrefixReuse:
         for cut, until in zip(cuts, (*cuts[1:], None)):
             mine = [w for w in work if w.first >= cut and (until is None or w.first < until)]
             paths = frozenset(path for each in mine for path in each.masked)
-            consumers = [consumer for consumer in whole.recipe.consumers if consumer.path in paths]
-            recipe = replace(bare, given=whole.live[cut], consumers=consumers)
-            end = compiled_forward(model, recipe, crew, values)
+            consumers = [consumer for consumer in whole.export_spec.consumers if consumer.path in paths]
+            export_spec = replace(bare, given=whole.live[cut], consumers=consumers)
+            end = compiled_forward(model, export_spec, thread_plan, values)
             if all(self._agrees(end, *each) for each in values_of):
                 self._ends.append((paths, end))
 
@@ -126,7 +126,7 @@ class PrefixReuse:
             call: The model's arguments for this chunk.
             masks: By consumer path.
         """
-        changed = {c.path for c in self.whole.recipe.consumers if not masks[c.path].all()}
+        changed = {c.path for c in self.whole.export_spec.consumers if not masks[c.path].all()}
         end = next((copy for paths, copy in reversed(self._ends) if changed <= paths), None)
         if end is None or number not in self._kept:
             return None
@@ -139,8 +139,8 @@ class PrefixReuse:
 
     def _agrees(self, end: CompiledForward, call: Packed, values: Mapping[int, np.ndarray]) -> bool:
         """Whether a copy gives what the whole one does, with every other channel masked."""
-        masks = {c.path: np.ones(c.shape, "float32") for c in self.whole.recipe.consumers}
-        for consumer in end.recipe.consumers:
+        masks = {c.path: np.ones(c.shape, "float32") for c in self.whole.export_spec.consumers}
+        for consumer in end.export_spec.consumers:
             masks[consumer.path].reshape(-1)[::2] = 0.0
         return largest_difference(end(call, masks, values), self.whole(call, masks)) <= TOLERANCE
 

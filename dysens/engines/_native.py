@@ -95,12 +95,12 @@ def _smaller(model: paddle.nn.Layer, views: Sequence[View]) -> list[View] | None
 def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> tuple[Analysis, set[str]]:
     """What can be cut, not yet proven; and the layers that ran in some probe."""
     with preserved(model):
-        wiring = channel_graph(model, views)
+        graph = channel_graph(model, views)
         tensors = tensors_by_path(model)
-        suggested = candidates(wiring, tensors)
-        groups, reasons = _GroupResolver(model, wiring, tensors).settle(suggested.groups, suggested.doubts)
-    analysis = Analysis(groups, _of_others({**suggested.reasons, **reasons}, groups, tensors), wiring.roles)
-    return analysis, wiring.called
+        suggested = candidates(graph, tensors)
+        groups, reasons = _GroupResolver(model, graph, tensors).settle(suggested.groups, suggested.doubts)
+    analysis = Analysis(groups, _of_others({**suggested.reasons, **reasons}, groups, tensors), graph.roles)
+    return analysis, graph.called
 
 
 def _of_others(
@@ -115,10 +115,10 @@ class _GroupResolver:
     """Finds for every candidate group the first way of choosing units that stands a trial."""
 
     def __init__(
-        self, model: paddle.nn.Layer, wiring: ChannelGraph, tensors: Mapping[str, paddle.Tensor]
+        self, model: paddle.nn.Layer, graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]
     ) -> None:
         self._model = model
-        self._wiring = wiring
+        self._graph = graph
         self._tensors = tensors
         self._order = {path: position for position, path in enumerate(tensors)}
 
@@ -162,7 +162,7 @@ class _GroupResolver:
             if len(group.weakest(np.zeros(group.size), 0.99)) == 0:
                 return f"layer '{group.layers[0]}' can lose no channel without leaving some layer with none"
         for removal in trial_removals(groups):
-            wrong = trial(self._model, self._wiring.probes, self._wiring.roles, removal)
+            wrong = trial(self._model, self._graph.probes, self._graph.roles, removal)
             if wrong is not None:
                 return wrong
         return None
@@ -196,8 +196,8 @@ class _GroupResolver:
 
     def _as_conv_groups(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
         merged: dict[ChannelGroup, list[ChannelGroup]] = {}
-        for some in connected(groups, self._wiring.roles):
-            group = by_conv_groups(some, self._wiring.roles, self._tensors)
+        for some in connected(groups, self._graph.roles):
+            group = by_conv_groups(some, self._graph.roles, self._tensors)
             if group is not None:
                 merged[group] = some
         wrong = self._trial(list(merged))
@@ -217,7 +217,7 @@ class _GroupResolver:
     def _in_common_blocks(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
         working: list[ChannelGroup] = []
         left: list[ChannelGroup] = []
-        for some in connected(groups, self._wiring.roles):
+        for some in connected(groups, self._graph.roles):
             balanced = self._balanced(some)
             working += [balanced] if balanced is not None else []
             left += some if balanced is None else []
@@ -225,7 +225,7 @@ class _GroupResolver:
 
     def _balanced(self, groups: Sequence[ChannelGroup]) -> ChannelGroup | None:
         for equal in (True, False):
-            group = in_blocks(groups, self._wiring.roles, self._tensors, equal)
+            group = in_blocks(groups, self._graph.roles, self._tensors, equal)
             if group is not None and self._trial([group]) is None:
                 return group
         return None
@@ -233,9 +233,9 @@ class _GroupResolver:
     def _rearranged(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
         working: list[ChannelGroup] = []
         left: list[ChannelGroup] = []
-        for some in connected(groups, self._wiring.roles):
+        for some in connected(groups, self._graph.roles):
             joint = together(some, self._tensors)
-            forms = layouts(joint, self._wiring.probes, self._wiring.roles)
+            forms = layouts(joint, self._graph.probes, self._graph.roles)
             if forms and self._trial([_taking(joint, forms)]) is not None:
                 forms = [form for form in forms if self._trial([_taking(joint, [form])]) is None]
             working += [_taking(joint, forms)] if forms else []

@@ -1,4 +1,4 @@
-"""From wiring to candidate groups: connected layers, their units, and why the rest must stay."""
+"""From graph to candidate groups: connected layers, their units, and why the rest must stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FREE = "any channels"
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the wiring suggests; every group still has to prove itself.
+    """What the graph suggests; every group still has to prove itself.
 
     Attributes:
         groups: Candidate groups with free choice of units, in parameter order.
@@ -30,28 +30,28 @@ class Candidates:
     doubts: dict[str, str]
 
 
-def candidates(wiring: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Candidates:
+def candidates(graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Candidates:
     """Gather connected layers and split their channels into units."""
-    label = wiring.components()
-    fixed = _by_component(wiring.fixed, label)
-    doubted = _by_component(wiring.doubts, label)
-    filters = {port: pieces for port in wiring.ports if (pieces := _filters(port, tensors))}
+    label = graph.components()
+    fixed = _by_component(graph.fixed, label)
+    doubted = _by_component(graph.doubts, label)
+    filters = {port: pieces for port in graph.ports if (pieces := _filters(port, tensors))}
     # A scale of shape [1, C, 1, 1] behind a concat must not tie its sources together: it makes no channels.
-    makers = [port for port in wiring.ports if port.side == "out" or port in filters]
+    makers = [port for port in graph.ports if port.side == "out" or port in filters]
     order = {path: position for position, path in enumerate(tensors)}
     groups: list[ChannelGroup] = []
     named: set[str] = set()
     reasons: dict[str, str] = {}
     doubts: dict[str, str] = {}
-    for cluster in _clusters(makers, {port: label[wiring.nodes(port)] for port in makers}):
+    for cluster in _clusters(makers, {port: label[graph.nodes(port)] for port in makers}):
         scored = [(port, piece) for port in cluster for piece in filters.get(port, ())]
         # A layer's weight names the group rather than a bare parameter along its channels.
         scored.sort(key=lambda pair: (pair[0].side == "own", order[pair[1].tensor]))
         if not scored:
             continue
-        own = np.unique(np.concatenate([label[wiring.nodes(port)] for port, _ in scored]))
+        own = np.unique(np.concatenate([label[graph.nodes(port)] for port, _ in scored]))
         free = np.array([component for component in own if int(component) not in fixed], dtype=int)
-        group = _group(wiring, label, free, scored, tensors, named) if len(free) else None
+        group = _group(graph, label, free, scored, tensors, named) if len(free) else None
         reason = _why_not(group, named) if group is not None else None
         if group is not None and reason is None:
             groups.append(group)
@@ -60,12 +60,12 @@ def candidates(wiring: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Ca
             doubts.update({group.path: doubt} if doubt is not None else {})
         for port, piece in scored:
             if group is None or port not in group.units:
-                why = next(fixed[int(node)] for node in label[wiring.nodes(port)])
-                reasons[piece.tensor] = wiring.reasons.get(port.layer, why)
+                why = next(fixed[int(node)] for node in label[graph.nodes(port)])
+                reasons[piece.tensor] = graph.reasons.get(port.layer, why)
             elif reason is not None:
-                reasons[piece.tensor] = wiring.reasons.get(port.layer, reason)
+                reasons[piece.tensor] = graph.reasons.get(port.layer, reason)
     groups.sort(key=lambda group: order[group.path])
-    not_makers = _not_makers(wiring, label, {**doubted, **fixed}, tensors)
+    not_makers = _not_makers(graph, label, {**doubted, **fixed}, tensors)
     return Candidates(groups, {**not_makers, **reasons}, doubts)
 
 
@@ -108,7 +108,7 @@ def _filters(port: Port, tensors: Mapping[str, paddle.Tensor]) -> tuple[Slice, .
 
 
 def _group(
-    wiring: ChannelGraph,
+    graph: ChannelGraph,
     label: np.ndarray,
     free: np.ndarray,
     scored: list[tuple[Port, Slice]],
@@ -117,7 +117,7 @@ def _group(
 ) -> ChannelGroup:
     unit_of = np.full(len(label), -1)
     unit_of[free] = np.arange(len(free))
-    units = {port: unit_of[label[wiring.nodes(port)]] for port in wiring.ports}
+    units = {port: unit_of[label[graph.nodes(port)]] for port in graph.ports}
     units = {port: unit for port, unit in units.items() if (unit >= 0).any()}
     scored = [pair for pair in scored if pair[0] in units]
     # A tied weight may make channels along both its axes; only one of the two groups can have its name.
@@ -156,23 +156,23 @@ def _why_not(group: ChannelGroup, named: Collection[str]) -> str | None:
 
 
 def _not_makers(
-    wiring: ChannelGraph, label: np.ndarray, fixed: Mapping[int, str], tensors: Mapping[str, paddle.Tensor]
+    graph: ChannelGraph, label: np.ndarray, fixed: Mapping[int, str], tensors: Mapping[str, paddle.Tensor]
 ) -> dict[str, str]:
     """Reasons for 4-D weights that make no channels here; those that do are judged with their group."""
     reasons = {}
     for path, tensor in tensors.items():
         layer = path.rpartition(".")[0]
-        role = wiring.roles.get(layer)
+        role = graph.roles.get(layer)
         if tensor.ndim != 4 or not tensor.persistable:
             continue
         if role is None:
             reasons[path] = (
                 f"parameter '{path}' belongs to no layer that dysens knows, and follows no channel"
             )
-        elif layer not in wiring.called:
+        elif layer not in graph.called:
             reasons[path] = f"layer '{layer}' does not run in this forward"
         elif role.kind == "passing" and role.inputs is not None:
-            components = {int(component) for component in label[wiring.nodes(role.inputs)]}
+            components = {int(component) for component in label[graph.nodes(role.inputs)]}
             why = next((fixed[component] for component in components if component in fixed), None)
             reasons[path] = (
                 why or f"the channels that pass layer '{layer}' come from no filter that can be cut"

@@ -93,46 +93,46 @@ def channel_graph(model: nn.Layer, views: Iterable[View]) -> ChannelGraph:
     roles = roles_of(model)
     tensors = tensors_by_path(model)
     probes = [Probe(model, view, roles) for view in views]
-    wiring = ChannelGraph(roles)
-    wiring.called.update(*(probe.calls for probe in probes))
+    graph = ChannelGraph(roles)
+    graph.called.update(*(probe.calls for probe in probes))
     # A layer that never runs may still lend its weights to a function: those are then nobody's.
-    running = [role for path, role in roles.items() if path in wiring.called]
+    running = [role for path, role in roles.items() if path in graph.called]
     own = own_parameters(tensors, running)
     use_plain_values(own.values())
     for probe in probes:
-        _follow_view(probe, wiring, own)
+        _follow_view(probe, graph, own)
         another = probe.real_way()
         if another is not None:
-            _follow_view(another, wiring, own)
-    _join_tied(wiring, tensors)
-    return wiring
+            _follow_view(another, graph, own)
+    _join_tied(graph, tensors)
+    return graph
 
 
-def _follow_view(probe: Probe, wiring: ChannelGraph, own: Mapping[str, paddle.Tensor]) -> None:
+def _follow_view(probe: Probe, graph: ChannelGraph, own: Mapping[str, paddle.Tensor]) -> None:
     probe.start()
     # What nobody asked for matters only where it runs further layers: auxiliary heads.
-    further = set(probe.calls) - wiring.traced if probe.view.implied else None
-    wiring.probes.append(probe)
-    wiring.called.update(probe.calls)
-    wiring.traced.update(probe.calls)
-    movable = Tracer(probe, wiring).trace(further)
-    follow_own_parameters(probe, wiring, own, movable)
+    further = set(probe.calls) - graph.traced if probe.view.implied else None
+    graph.probes.append(probe)
+    graph.called.update(probe.calls)
+    graph.traced.update(probe.calls)
+    movable = Tracer(probe, graph).trace(further)
+    follow_own_parameters(probe, graph, own, movable)
 
 
-def _join_tied(wiring: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> None:
+def _join_tied(graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> None:
     """Where two ports share a tensor along one axis, cutting one cuts the other: their channels are the same."""
     users: dict[tuple[int, int], list[tuple[Port, Slice]]] = {}
-    for port in wiring.ports:
+    for port in graph.ports:
         for piece in port.slices:
             users.setdefault((id(tensors[piece.tensor]), piece.axis), []).append((port, piece))
     for uses in users.values():
         for (port, piece), (other, match) in zip(uses, uses[1:]):
             if (piece.blocks, port.size) == (match.blocks, other.size):
-                wiring.join(wiring.nodes(port), wiring.nodes(other))
+                graph.join(graph.nodes(port), graph.nodes(other))
             else:
                 reason = f"layers '{port.layer}' and '{other.layer}' share a weight but use it differently"
-                wiring.fix(wiring.nodes(port), reason)
-                wiring.fix(wiring.nodes(other), reason)
+                graph.fix(graph.nodes(port), reason)
+                graph.fix(graph.nodes(other), reason)
 
 
 def own_parameters(tensors: Mapping[str, paddle.Tensor], roles: Iterable[Role]) -> dict[str, paddle.Tensor]:
@@ -146,13 +146,13 @@ def own_parameters(tensors: Mapping[str, paddle.Tensor], roles: Iterable[Role]) 
 
 
 def follow_own_parameters(
-    probe: Probe, wiring: ChannelGraph, own: Mapping[str, paddle.Tensor], movable: Sequence[Reach]
+    probe: Probe, graph: ChannelGraph, own: Mapping[str, paddle.Tensor], movable: Sequence[Reach]
 ) -> None:
     """Join what the parameters do to channels.
 
     Args:
         probe: A started probe.
-        wiring: Gets the joins.
+        graph: Gets the joins.
         own: The parameters by path.
         movable: Where channels arrive that may be cut.
     """
@@ -164,7 +164,7 @@ def follow_own_parameters(
         # What reaches the output stays as it is, and so does the parameter.
         if _concerns(movement, [tensor], movable) and not movement.outputs:
             for axis in [a for a, side in enumerate(tensor.shape) if side > 1]:
-                _follow_axis(probe, wiring, name, tensor, axis, movement.positions)
+                _follow_axis(probe, graph, name, tensor, axis, movement.positions)
 
 
 def _moved_by(probe: Probe, tensors: Iterable[paddle.Tensor]) -> Movement:
@@ -179,7 +179,7 @@ def _concerns(movement: Movement, tensors: Iterable[paddle.Tensor], movable: Seq
 
 
 def _follow_axis(
-    probe: Probe, wiring: ChannelGraph, name: str, tensor: paddle.Tensor, axis: int, moved: Reach
+    probe: Probe, graph: ChannelGraph, name: str, tensor: paddle.Tensor, axis: int, moved: Reach
 ) -> None:
     size = int(tensor.shape[axis])
 
@@ -187,11 +187,11 @@ def _follow_axis(
         return probe.perturb({}, own=[(tensor, probe.other_values(tensor, axis, chosen))])
 
     port = Port(name, "own", size, (Slice(name, axis),))
-    reach = {path: positions for path, positions in moved.items() if wiring.roles[path].inputs is not None}
+    reach = {path: positions for path, positions in moved.items() if graph.roles[path].inputs is not None}
     for origin in Bits(size, move).origins(reach) or ():
         for path, index in origin.items():
-            entry = wiring.roles[path].inputs
+            entry = graph.roles[path].inputs
             at = np.flatnonzero(index >= 0)
             if len(at) and entry is not None:
-                wiring.add(port)
-                wiring.join(wiring.nodes(port, index[at]), wiring.nodes(entry, at))
+                graph.add(port)
+                graph.join(graph.nodes(port, index[at]), graph.nodes(entry, at))

@@ -122,10 +122,10 @@ class Bits:
 class Tracer:
     """Follows the channels of one view."""
 
-    def __init__(self, probe: Probe, wiring: ChannelGraph) -> None:
+    def __init__(self, probe: Probe, graph: ChannelGraph) -> None:
         self._probe = probe
-        self._wiring = wiring
-        self._roles = {path: role for path, role in wiring.roles.items() if probe.calls[path]}
+        self._graph = graph
+        self._roles = {path: role for path, role in graph.roles.items() if probe.calls[path]}
         self._reach: dict[str, Reach] = {}
         self._arrived: dict[str, list[Origin]] = {}
 
@@ -135,21 +135,21 @@ class Tracer:
         Args:
             into: If given, only what arrives at these layers is followed: the rest is known from another view.
         """
-        wiring = self._wiring
+        graph = self._graph
         for role in self._roles.values():
             for port in (role.inputs, role.outputs):
                 if port is not None:
-                    wiring.add(port)
+                    graph.add(port)
         self._doubt_what_cannot_move()
         filters = [role for role in self._roles.values() if _has_filters(role)]
         self._follow(filters if into is None else self._arriving(filters, into))
-        followed = [role for role in filters if role.path in self._reach and role.path not in wiring.reasons]
+        followed = [role for role in filters if role.path in self._reach and role.path not in graph.reasons]
         self._follow(self._partners(followed))
         self._refuse_hidden_meetings()
         for path in self._reach:
-            if path in wiring.reasons:
+            if path in graph.reasons:
                 self._fix_reached(path)
-        return [reach for path, reach in self._reach.items() if path not in wiring.reasons]
+        return [reach for path, reach in self._reach.items() if path not in graph.reasons]
 
     def _follow(self, sources: list[Role]) -> None:
         """Find where the channels of these mixers arrive, and join them with what they arrive at."""
@@ -182,7 +182,7 @@ class Tracer:
             for path, moved in movement.positions.items():
                 entry = self._roles[path].inputs
                 if entry is not None:
-                    self._wiring.doubt(self._wiring.nodes(entry, np.flatnonzero(moved)), reason.format(path))
+                    self._graph.doubt(self._graph.nodes(entry, np.flatnonzero(moved)), reason.format(path))
 
     def _find_reach(self, role: Role) -> None:
         assert role.outputs is not None
@@ -192,7 +192,7 @@ class Tracer:
         }
         reason = self._why_stuck(role.path, movement)
         if reason is not None:
-            self._wiring.reasons.setdefault(role.path, reason)
+            self._graph.reasons.setdefault(role.path, reason)
 
     def _why_stuck(self, path: str, movement: Movement) -> str | None:
         if movement.outputs and not self._probe.view.implied:
@@ -235,7 +235,7 @@ class Tracer:
 
     def _origins(self, sources: list[str]) -> dict[str, list[Origin]]:
         """For each of the sources that may be cut, the channels that arrive at the positions that it reaches."""
-        movable = [path for path in sources if path not in self._wiring.reasons and self._reach[path]]
+        movable = [path for path in sources if path not in self._graph.reasons and self._reach[path]]
         shared = self._bits(movable)
         origins: dict[str, list[Origin]] = {}
         for path in movable:
@@ -248,10 +248,10 @@ class Tracer:
             if found is not None:
                 origins[path] = found
             elif alone.flow:
-                self._wiring.reasons[path] = self._turns_away(path)
+                self._graph.reasons[path] = self._turns_away(path)
             else:
                 mixed = alone.unclear(reach)
-                self._wiring.reasons[path] = (
+                self._graph.reasons[path] = (
                     f"its channels are mixed with each other before they reach layer '{mixed}'"
                 )
         return origins
@@ -272,7 +272,7 @@ class Tracer:
             entry = self._roles[path].inputs
             assert entry is not None
             at = np.flatnonzero(channels >= 0)
-            self._wiring.join(self._wiring.nodes(source.outputs, channels[at]), self._wiring.nodes(entry, at))
+            self._graph.join(self._graph.nodes(source.outputs, channels[at]), self._graph.nodes(entry, at))
 
     # Channels that only sometimes arrive
 
@@ -283,13 +283,13 @@ class Tracer:
         where several channels are known to arrive at a place, all but those. What then moves a position that it is not known
         to reach meets there.
         """
-        sources = [path for path in self._arrived if path not in self._wiring.reasons]
+        sources = [path for path in self._arrived if path not in self._graph.reasons]
         if self._hidden_meeting(sources) is None:
             return
         for path in sources:
             layer = self._hidden_meeting([path])
             if layer is not None:
-                self._wiring.reasons[path] = (
+                self._graph.reasons[path] = (
                     f"which of its channels counts depends on the values (a maximum, a norm, an order) before layer '{layer}'"
                 )
 
@@ -338,14 +338,14 @@ class Tracer:
 
     def _fix_reached(self, path: str) -> None:
         """Wherever a source that cannot be cut arrives, it may be that nobody else's channel can go either."""
-        role, reason = self._roles[path], self._wiring.reasons[path]
+        role, reason = self._roles[path], self._graph.reasons[path]
         assert role.outputs is not None
-        self._wiring.fix(self._wiring.nodes(role.outputs), reason)
+        self._graph.fix(self._graph.nodes(role.outputs), reason)
         for layer, reached in self._reach[path].items():
             entry = self._roles[layer].inputs
             assert entry is not None
             met = f"its channels meet those of layer '{path}', which cannot be cut: {reason}"
-            self._wiring.doubt(self._wiring.nodes(entry, np.flatnonzero(reached)), met)
+            self._graph.doubt(self._graph.nodes(entry, np.flatnonzero(reached)), met)
 
 
 def meets(reach: Reach, moved: Mapping[str, np.ndarray]) -> bool:

@@ -1,4 +1,4 @@
-"""A model's tensors by path, a fingerprint of its weights, and the seeds that initial weights are drawn from."""
+"""A model's tensors by path, and a fingerprint of its weights."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def fingerprint(model: paddle.nn.Layer) -> str:
 
 
 def tensor_path(path: str, name: str) -> str:
+    """The path of a layer's tensor."""
     return f"{path}.{name}" if path else name
 
 

@@ -1,4 +1,4 @@
-"""What the plots show, as plain data: `plots` only draws it."""
+"""What the plots show, as plain data: `_plots` only draws it."""
 
 from __future__ import annotations
 

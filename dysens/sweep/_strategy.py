@@ -71,7 +71,7 @@ def next_ratio(bracket: Bracket, weights: Sequence[float], costs: ProbeCosts) ->
     """The index to try next, so that the expected cost of closing the bracket is least.
 
     Example:
-        >>> next_ratio(Bracket(0, 10), [1.0] * 10, Costs(1, 1.0, 1, 1.0))
+        >>> next_ratio(Bracket(0, 10), [1.0] * 10, ProbeCosts(1, 1.0, 1, 1.0))
         4
     """
 

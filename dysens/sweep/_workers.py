@@ -75,13 +75,13 @@ def run_in_workers(
             replace(options, build=checked_build(options.build), observer=None),
             _checked_criterion(compensating) if compensating is not None else None,
         )
-        crew: list[_Worker] = []
+        workers: list[_Worker] = []
         try:
             for number, settings in enumerate(environments(options.workers), start=1):
-                crew.append(_Worker(number, job, settings, Path(folder)))
-            _watch(crew, points, show_progress)
+                workers.append(_Worker(number, job, settings, Path(folder)))
+            _watch(workers, points, show_progress)
         finally:
-            run_through(lambda: _stop(crew))
+            run_through(lambda: _stop(workers))
         return points.found
 
 
@@ -180,18 +180,18 @@ class _Worker:
         return "\n".join(lines[-_LINES_TO_SHOW:])
 
 
-def _watch(crew: Sequence[_Worker], points: SharedPoints, show_progress: bool) -> None:
+def _watch(workers: Sequence[_Worker], points: SharedPoints, show_progress: bool) -> None:
     """Wait until all points are there; one bar for all."""
     reported: set[int] = set()
     with progress(len(points), "sweep", show_progress, len(points.found)) as display:
         while points.missing:
-            for worker in crew:
+            for worker in workers:
                 _raise_failure(worker)
                 if worker.was_killed and worker.number not in reported:
                     reported.add(worker.number)
                     logger.warning("worker %d was %s; the others take over.", worker.number, _how(worker))
-            if not any(worker.lives for worker in crew) and not points.refresh():
-                raise WorkerError(_all_gone(crew[-1]))
+            if not any(worker.lives for worker in workers) and not points.refresh():
+                raise WorkerError(_all_gone(workers[-1]))
             time.sleep(POLL_SECONDS)
             for point in points.refresh():
                 display.at(f"{point.path} at {point.ratio:g}")
@@ -218,13 +218,13 @@ def _all_gone(worker: _Worker) -> str:
     )
 
 
-def _stop(crew: Sequence[_Worker]) -> None:
+def _stop(workers: Sequence[_Worker]) -> None:
     """No process outlives the sweep."""
-    for worker in crew:
+    for worker in workers:
         if worker.lives:
             worker.process.terminate()
     deadline = time.monotonic() + _SECONDS_TO_END
-    for worker in crew:
+    for worker in workers:
         try:
             worker.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -16,7 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "dysens"
 
-# A room imports only from rooms before it. What is not listed (errors, progress, display, settings) is the ground.
+# A room imports only from rooms before it. What is not listed (errors, progress, display, flags ...) is the ground.
 ROOMS = (
     "model",
     "groups",
@@ -45,7 +45,6 @@ GROUND = {
     "errors",
     "progress",
     "display",
-    "settings",
     "flags",
     "atomic",
     "_lazy",

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from dysens.errors import InputError, nearest
-from dysens.flags import flag, setting
-from dysens.settings import parsed_setting
+from dysens.flags import flag, parsed_setting, setting
 
 if TYPE_CHECKING:
     import paddle

@@ -20,9 +20,8 @@ import paddle
 from dysens.compiled._calls import Packed, UnservableError, packed_call
 from dysens.compiled._copies import Accepted, ComparedCopies
 from dysens.compiled._lanes import ThreadPlan, available_cores
-from dysens.compiled._live_model import LiveModel
+from dysens.compiled._live_model import LiveModel, SpotChecks
 from dysens.compiled._masks import Consumers
-from dysens.compiled._spot_checks import SpotChecks
 from dysens.compiled._watch import AttributeWatch, State, WeightWatch
 from dysens.errors import ForwardError, InputError
 from dysens.model import map_leaves

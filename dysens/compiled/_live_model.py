@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,6 +23,9 @@ from dysens.pruning import TOLERANCE, PrunePlan, masked
 
 # How far an input is moved to see whether the live model answers to rounding alone.
 _ROUNDING = 1e-6
+# What comparing while a copy serves may cost, as a share of what serving costs.
+_BUDGET = 0.008
+_LARGEST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -247,3 +251,32 @@ def _moved(call: Packed) -> Packed:
         return tensor * (1 + paddle.to_tensor(noise).astype(tensor.dtype))
 
     return Packed(call.tree, tuple(move(tensor) for tensor in call.tensors))
+
+
+class SpotChecks:
+    """Picks the served calls that are compared with the live model: a small share, the same ones in every run.
+
+    Calls are counted in stretches, and one call of each stretch is picked at random: however many there are, the picks are
+    spread over all of them.
+
+    Example:
+        >>> checks = SpotChecks(live_seconds=0.2, served_seconds=0.1)
+        >>> sum(checks.due() for _ in range(2500))
+        10
+    """
+
+    def __init__(self, live_seconds: float, served_seconds: float) -> None:
+        """Say what a call takes."""
+        share = min(_BUDGET * served_seconds / max(live_seconds, 1e-9), _LARGEST_SHARE)
+        self._stretch = round(1 / max(share, 1e-6))
+        self._random = random.Random(0)
+        self._position = 0
+        self._pick = self._random.randrange(self._stretch)
+
+    def due(self) -> bool:
+        """Whether the next call is one of them."""
+        picked = self._position == self._pick
+        self._position += 1
+        if self._position == self._stretch:
+            self._position, self._pick = 0, self._random.randrange(self._stretch)
+        return picked

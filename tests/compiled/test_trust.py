@@ -13,7 +13,7 @@ from paddle import nn
 
 from dysens import DygraphSensitivity, Sensitivities
 from dysens.compiled import _forward as fast_forward
-from dysens.compiled import _spot_checks as spot_checks
+from dysens.compiled import _live_model as live_model
 from dysens.evaluators import Evaluator
 
 RATIOS = [0.25, 0.75]
@@ -558,8 +558,8 @@ class Switching(Closeness):
 class TestSpotChecks:
     @pytest.fixture(autouse=True)
     def every_call(self, monkeypatch):
-        monkeypatch.setattr(spot_checks, "_BUDGET", 1e9)
-        monkeypatch.setattr(spot_checks, "_LARGEST_SHARE", 1.0)
+        monkeypatch.setattr(live_model, "_BUDGET", 1e9)
+        monkeypatch.setattr(live_model, "_LARGEST_SHARE", 1.0)
         monkeypatch.delenv("DYSENS_TEST_SCALE", raising=False)
         yield
         os.environ.pop("DYSENS_TEST_SCALE", None)
@@ -605,7 +605,7 @@ class TestSpotChecks:
 
 
 def test_a_share_of_calls_is_picked():
-    picked = [spot_checks.SpotChecks(live_seconds=1.0, served_seconds=0.5) for _ in range(2)]
+    picked = [live_model.SpotChecks(live_seconds=1.0, served_seconds=0.5) for _ in range(2)]
     calls = [[checks.due() for _ in range(3000)] for checks in picked]
     assert calls[0] == calls[1]
     assert sum(calls[0]) == 12

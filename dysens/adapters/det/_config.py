@@ -20,7 +20,7 @@ import yaml
 
 from dysens.adapters.det._ppdet import import_ppdet
 from dysens.errors import InputError, nearest
-from dysens.settings import parsed_setting
+from dysens.flags import parsed_setting
 
 logger = logging.getLogger(__name__)
 

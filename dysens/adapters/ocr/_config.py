@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from dysens.errors import InputError, nearest
-from dysens.settings import parsed_setting
+from dysens.flags import parsed_setting
 
 # What PaddleOCR reads from `Global` though its YAML files may leave it out.
 OPTIONAL_GLOBAL_KEYS = frozenset(

@@ -80,7 +80,7 @@ venvs: .venvs/paddle3/.stamp .venvs/paddle26/.stamp
 	@echo "Installing $(@D) (Paddle 3): a few minutes, once."
 	@$(PYTHON) -m venv $(@D)
 	@$(PADDLE3) -m pip install $(PIP_QUIET) --upgrade pip
-	@$(PADDLE3) -m pip install $(PIP_QUIET) --constraint tests/constraints-paddle3.txt --editable '.[cpu,test,docs,ocr,det]'
+	@$(PADDLE3) -m pip install $(PIP_QUIET) --constraint tests/constraints-paddle3.txt --editable '.[cpu,test,docs,ocr,det,ray,openvino,onnxruntime]'
 	@$(PADDLE3) -m pip install $(PIP_QUIET) --no-deps $(NODEPS:%=--requirement %)
 	@touch $@
 
@@ -88,7 +88,7 @@ venvs: .venvs/paddle3/.stamp .venvs/paddle26/.stamp
 	@echo "Installing $(@D) (Paddle 2.6 and PaddleSlim): a few minutes, once."
 	@$(PYTHON) -m venv $(@D)
 	@$(PADDLE26) -m pip install $(PIP_QUIET) --upgrade pip
-	@$(PADDLE26) -m pip install $(PIP_QUIET) --editable '.[slim,test,ocr,det]'
+	@$(PADDLE26) -m pip install $(PIP_QUIET) --editable '.[slim,test,ocr,det,ray,openvino,onnxruntime]'
 	@$(PADDLE26) -m pip install $(PIP_QUIET) --no-deps $(NODEPS:%=--requirement %)
 # PaddleSlim brings an OpenCV that needs a display's libraries; the headless one has to be the last to write cv2.
 	@$(PADDLE26) -m pip install $(PIP_QUIET) --no-deps --force-reinstall 'opencv-python-headless<4.12'

@@ -27,6 +27,7 @@ OCR = [
     "lmdb",
     "pillow",
     "requests",
+    "onnx",  # reads the released PP-OCRv5 weights
 ]
 # What paddledet imports; it and rapid-layout are installed from configs/det/requirements-nodeps.txt.
 DET = [
@@ -62,6 +63,7 @@ setup(
         "pyyaml",
         "filelock",
         "psutil",
+        "loky",
     ],
     extras_require={
         "cpu": ["paddlepaddle>=3.0"],
@@ -70,6 +72,9 @@ setup(
         "ocr": OCR,
         "det": DET,
         "vdl": ["visualdl"],
+        "ray": ['ray>=2.40; python_version >= "3.10"'],
+        "openvino": ["openvino>=2024.0", "onnx"],
+        "onnxruntime": ["onnxruntime", "onnx"],
         "docs": ["mkdocs", "mkdocstrings[python]"],
         "test": [
             "pytest",

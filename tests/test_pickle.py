@@ -413,7 +413,7 @@ class TestBombs:
             tracemalloc.stop()
 
     def test_endless_opcodes(self, monkeypatch):
-        monkeypatch.setattr("dysens._pickle_opcodes.MAX_OPCODES", 1000)
+        monkeypatch.setattr("dysens._pickle.MAX_OPCODES", 1000)
         with pytest.raises(InputError, match="more than 1000 opcodes"):
             loaded(b"\x80\x02" + b"N" * 2000 + b".")
 

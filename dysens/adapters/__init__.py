@@ -4,9 +4,8 @@
 name: each needs packages that the other does not.
 """
 
-from dysens.adapters._export import Exported
-from dysens.adapters._installing import install_command
 from dysens.adapters._layer import LayerTask
+from dysens.adapters._shared import Exported, install_command
 from dysens.adapters.base import Scoring, Task
 
 __all__ = ["Exported", "LayerTask", "Scoring", "Task", "install_command"]

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 from paddle.static import InputSpec
 
-from dysens.adapters._export import Exported, ExportedModel, largest_gap, saved_and_run
+from dysens.adapters._shared import Exported, ExportedModel, largest_gap, saved_and_run
 from dysens.adapters.base import Scoring, Task
 from dysens.costs import Inputs, file_size
 from dysens.errors import InputError, ProofError

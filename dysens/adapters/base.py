@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Union
 
 import paddle
 
-from dysens.adapters._export import Exported
+from dysens.adapters._shared import Exported
 from dysens.costs import Inputs
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dysens.cli._options import Command, add_json, add_rule, add_sensitivities
-from dysens.cli._output import Output
-from dysens.cli._parsing import CommandParser, number, one_of
+from dysens.cli._terminal import CommandParser, Output, number, one_of
 from dysens.errors import DysensError
 
 if TYPE_CHECKING:

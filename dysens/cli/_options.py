@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dysens.cli._output import Output
-from dysens.cli._parsing import CommandParser, count, names, number, numbers, one_of, shape
+from dysens.cli._terminal import CommandParser, Output, count, names, number, numbers, one_of, shape
 from dysens.criteria import CRITERIA
 
 if TYPE_CHECKING:

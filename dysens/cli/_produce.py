@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dysens.cli._choose import save_figure
+from dysens.cli._analysis import save_figure
 from dysens.cli._files import holds_sensitivities
 from dysens.cli._models import model_name, subject_of, task_of
 from dysens.cli._options import (
@@ -19,8 +19,7 @@ from dysens.cli._options import (
     add_target,
     target_of,
 )
-from dysens.cli._output import Output
-from dysens.cli._parsing import CommandParser
+from dysens.cli._terminal import CommandParser, Output
 from dysens.errors import DysensError
 from dysens.ratios import RatioFile, Target, read_ratio_file
 

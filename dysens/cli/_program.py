@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import dysens
-from dysens.cli._choose import PLOT, RATIOS, REPORT
+from dysens.cli._analysis import GROUPS, PLOT, RATIOS, REPORT, SEARCH, SWEEP
 from dysens.cli._files import CONVERT, MERGE, SHOW
-from dysens.cli._measure import GROUPS, SEARCH, SWEEP
 from dysens.cli._options import Command, add_common
-from dysens.cli._output import Output, results_apart
-from dysens.cli._parsing import USAGE_ERROR, CommandParser
 from dysens.cli._produce import DEMO, EVAL, EXPORT, PRUNE, TRAIN
+from dysens.cli._terminal import USAGE_ERROR, CommandParser, Output, results_apart
 from dysens.errors import DysensError, nearest
 from dysens.flags import DYSENS, spelled
 from dysens.progress import shown_log

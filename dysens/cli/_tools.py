@@ -25,9 +25,9 @@ from dysens.cli._options import (
     measuring_of,
     target_of,
 )
-from dysens.cli._parsing import CommandParser, number, one_of
 from dysens.cli._produce import scored_export
 from dysens.cli._program import INTERRUPTED, interrupted
+from dysens.cli._terminal import CommandParser, number, one_of
 from dysens.errors import DysensError, InputError
 from dysens.flags import Spelling, flag, spelled
 from dysens.progress import shown_log

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import paddle
 
-from dysens.compiled._calls import Packed, UnservableError, kind_of, signature_of
+from dysens.compiled._batches import ThreadPlan
+from dysens.compiled._calls import Consumers, Packed, UnservableError, kind_of, signature_of
 from dysens.compiled._copy import CompiledForward, compiled_forward
 from dysens.compiled._export import ExportSpec
-from dysens.compiled._lanes import ThreadPlan
 from dysens.compiled._live_model import LiveModel, Observation
-from dysens.compiled._masks import Consumers
 from dysens.errors import in_a_sentence
 
 logger = logging.getLogger(__name__)

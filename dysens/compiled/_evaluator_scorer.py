@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
-from dysens.compiled._batches import Chunk, KeptBatches, chunked, shuffled
-from dysens.compiled._calls import Packed, UnservableError, packed_call
+from dysens.compiled._batches import Chunk, KeptBatches, Lanes, chunked, shuffled, thread_plan
+from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_call
 from dysens.compiled._copy import CompiledForward, Masks
 from dysens.compiled._forward import FastForward
-from dysens.compiled._lanes import Lanes, thread_plan
-from dysens.compiled._masks import Consumers
 from dysens.compiled._prefix import PrefixReuse, Work, worthwhile_cuts
 from dysens.compiled._scorer import Scorer, ServedWronglyError
 from dysens.compiled._stacking import can_be_stacked

@@ -17,11 +17,10 @@ from typing import Any
 
 import paddle
 
-from dysens.compiled._calls import Packed, UnservableError, packed_call
+from dysens.compiled._batches import ThreadPlan, available_cores
+from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_call
 from dysens.compiled._copies import Accepted, ComparedCopies
-from dysens.compiled._lanes import ThreadPlan, available_cores
 from dysens.compiled._live_model import LiveModel, SpotChecks
-from dysens.compiled._masks import Consumers
 from dysens.compiled._watch import AttributeWatch, State, WeightWatch
 from dysens.errors import ForwardError, InputError
 from dysens.model import map_leaves

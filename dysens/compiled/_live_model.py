@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.compiled._calls import Packed, UnservableError, largest_difference
+from dysens.compiled._calls import Consumers, Packed, UnservableError, largest_difference
 from dysens.compiled._copy import CompiledForward
-from dysens.compiled._masks import Consumers
+from dysens.compiled._export import StepCounter
 from dysens.compiled._observing import Notes, noticing
-from dysens.compiled._steps import StepCounter
 from dysens.compiled._watch import AttributeWatch, Place, State, WeightWatch
 from dysens.model import TensorState, all_tensors, leaves, preserved
 from dysens.pruning import TOLERANCE, PrunePlan, masked

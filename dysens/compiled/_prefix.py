@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import paddle
 
+from dysens.compiled._batches import ThreadPlan
 from dysens.compiled._calls import Packed, largest_difference, signature_of
 from dysens.compiled._copy import CompiledForward, Masks, compiled_forward
-from dysens.compiled._lanes import ThreadPlan
 from dysens.pruning import TOLERANCE
 
 logger = logging.getLogger(__name__)

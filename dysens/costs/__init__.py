@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 from dysens._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from dysens.costs._count import Cost, cost_of, count_params
-    from dysens.costs._latency import (
+    from dysens.costs._measured import (
         Array,
+        Cost,
         Inputs,
         Predictor,
+        cost_of,
+        count_params,
         cpu_config,
         file_size,
         median_seconds,
@@ -39,11 +41,13 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "_count": ["Cost", "cost_of", "count_params"],
-        "_latency": [
+        "_measured": [
             "Array",
+            "Cost",
             "Inputs",
             "Predictor",
+            "cost_of",
+            "count_params",
             "cpu_config",
             "file_size",
             "median_seconds",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dysens._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from dysens.criteria._by_group import LowestScores, Variance
     from dysens.criteria._norms import (
         CRITERIA,
         Criterion,
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
         l2,
         random,
     )
-    from dysens.criteria._select import LowestScores
-    from dysens.criteria._variance import Variance
 
 __all__ = [
     "CRITERIA",
@@ -50,7 +49,6 @@ __getattr__, __dir__ = lazy_exports(
             "l2",
             "random",
         ],
-        "_select": ["LowestScores"],
-        "_variance": ["Variance"],
+        "_by_group": ["LowestScores", "Variance"],
     },
 )

@@ -1,4 +1,4 @@
-"""PaddleSlim's own pruners behind the same contract: they find the groups and choose the filters.
+"""Who finds the groups: the engine that a caller names, and PaddleSlim's own pruners behind the same contract.
 
 PaddleSlim 2.6.0 runs on Paddle 2.6 only. It walks a static program operator by operator, so it knows fewer networks than
 probing does; what it finds is cut by dysens, because its own cut leaves layer attributes as they were.
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import paddle
 
 from dysens.criteria import Criterion
-from dysens.engines._analysis import Analysis, proven
-from dysens.errors import InputError, MissingExtraError, in_a_sentence
+from dysens.engines._analysis import Analysis, Engine, proven
+from dysens.engines._native import native_engine
+from dysens.errors import InputError, MissingExtraError, in_a_sentence, nearest
 from dysens.groups import FREE, ChannelGroup, Port, Role, filters_by_path, members_of, roles_of
-from dysens.model import View, preserved, tensors_by_path
+from dysens.model import View, isolate, preserved, tensors_by_path
 
 _PRUNERS = {"fpgm": "FPGMFilterPruner", "l1": "L1NormFilterPruner", "l2": "L2NormFilterPruner"}
 
@@ -156,3 +158,61 @@ class _SlimChoice:
         collection = self._pruner.collections.find_collection_by_master(group.name, 0)
         mask = np.asarray(self._pruner.cal_mask(ratio, collection))
         return np.flatnonzero(mask == 0)
+
+
+EngineChoice = Union[str, Engine]
+
+_ENGINES: dict[str, Engine] = {
+    "auto": native_engine,
+    "native": native_engine,
+    "paddleslim": paddleslim_engine,
+}
+
+
+def engine_for(choice: EngineChoice) -> Engine:
+    """The engine that a user chose.
+
+    Args:
+        choice: "auto", "native", "paddleslim", or an engine of the user's own.
+
+    Raises:
+        InputError: There is no such engine.
+
+    Example:
+        >>> def wide_groups_only(model, views):
+        ...     found = engine_for("native")(model, views)
+        ...     return replace(found, groups=[group for group in found.groups if group.channels >= 16])
+        >>> find = engine_for(wide_groups_only)
+    """
+    if isinstance(choice, str):
+        if choice not in _ENGINES:
+            hint = nearest(choice, _ENGINES) or f"; there are {', '.join(_ENGINES)}."
+            raise InputError(f'There is no engine "{choice}"{hint}')
+        return _ENGINES[choice]
+    if not callable(choice):
+        raise InputError(
+            f"engine must be one of {', '.join(_ENGINES)}, or take a model and its views, not {choice!r:.80}."
+        )
+    return _OwnEngine(choice)
+
+
+class _OwnEngine:
+    """A user's engine. What it offers is proven, as everything is that is offered."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._name = getattr(engine, "__qualname__", type(engine).__qualname__)
+
+    def __call__(self, model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
+        with preserved(model):
+            isolate(model)
+            found = self._engine(model, views)
+        if not isinstance(found, Analysis):
+            raise InputError(
+                f"engine {self._name} has to return a dysens.engines.Analysis, not a {type(found).__name__}."
+            )
+        found = proven(model, views, found)
+        cut = {path for group in found.groups for path in group.filters}
+        unsaid = dict.fromkeys(filters_by_path(model), f"engine {self._name} offers no group for it")
+        reasons = {path: reason for path, reason in {**unsaid, **found.reasons}.items() if path not in cut}
+        return replace(found, reasons=reasons)

@@ -1,14 +1,16 @@
 """How a model is scored. People write their own: subclass `Evaluator`."""
 
-from dysens.evaluators._evaluator import (
+from dysens.evaluators._evaluators import (
     Evaluator,
     Measurements,
+    MetricEvaluator,
+    UpdateCompute,
+    UpdateEvaluator,
     checked_baseline,
     evaluate,
     metric_of,
     relative_loss,
 )
-from dysens.evaluators._metric import MetricEvaluator, UpdateCompute, UpdateEvaluator
 
 __all__ = [
     "Evaluator",

@@ -1,7 +1,16 @@
 """Which channels of a live model move together: found by running it, not by reading it."""
 
-from dysens.groups._balance import CONV_GROUPS, REARRANGED, by_conv_groups, connected, in_blocks, together
-from dysens.groups._candidates import FREE, candidates, members_of
+from dysens.groups._candidates import (
+    CONV_GROUPS,
+    FREE,
+    REARRANGED,
+    by_conv_groups,
+    candidates,
+    connected,
+    in_blocks,
+    members_of,
+    together,
+)
 from dysens.groups._channel_graph import ChannelGraph, channel_graph
 from dysens.groups._describe import (
     GroupList,

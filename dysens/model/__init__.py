@@ -1,20 +1,31 @@
 """Touch a live layer and leave it as found: state, interrupts, inputs, eager copies."""
 
-from dysens.model._eager import doubled, eagerly, in_double_precision, without_dropout
-from dysens.model._inputs import View, fresh, leaves, map_leaves, view_of
+from dysens.model._inputs import (
+    View,
+    doubled,
+    eagerly,
+    fresh,
+    in_double_precision,
+    leaves,
+    map_leaves,
+    view_of,
+    without_dropout,
+)
 from dysens.model._interrupts import run_through
 from dysens.model._state import (
     ModelState,
     Preserved,
     TensorState,
     all_tensors,
+    fingerprint,
     forward_state,
     has_storage,
     isolate,
     preserved,
     swap_storage,
+    tensor_path,
+    tensors_by_path,
 )
-from dysens.model._tensors import fingerprint, tensor_path, tensors_by_path
 
 __all__ = [
     "ModelState",

@@ -1,6 +1,5 @@
 """What to remove, removing it, undoing it, proving that it was right, and a pruned model on disk."""
 
-from dysens.pruning._apply import cut, fold_into, history, masked, zero
 from dysens.pruning._checkpoint import (
     cut_as_saved,
     has_plan,
@@ -13,9 +12,9 @@ from dysens.pruning._checkpoint import (
     set_optimizer_state,
     stages_of,
 )
-from dysens.pruning._costs import describe_costs
-from dysens.pruning._cutting import Cuts
-from dysens.pruning._outcome import PruneOutcome
+from dysens.pruning._costs import PruneOutcome, describe_costs
+from dysens.pruning._cutting import Cuts, cut, fold_into, history, masked, zero
+from dysens.pruning._files import NAME_TABLE, check_array, read_state
 from dysens.pruning._plan import (
     CannotCutError,
     Folded,
@@ -28,7 +27,6 @@ from dysens.pruning._plan import (
     translated,
 )
 from dysens.pruning._proof import TOLERANCE, difference, proof_removals, random_removal, trial, trial_removals
-from dysens.pruning._weights_file import NAME_TABLE, check_array, read_state
 
 __all__ = [
     "NAME_TABLE",

@@ -15,10 +15,9 @@ import paddle
 from dysens.atomic import Writer, finish, is_unfinished, write_file, write_together
 from dysens.errors import InputError, in_a_sentence
 from dysens.model import isolate, preserved
-from dysens.pruning._apply import cut, history
+from dysens.pruning._cutting import cut, history
+from dysens.pruning._files import FORMAT, PlanFile, check_array, check_fits, check_widths, read_state
 from dysens.pruning._plan import PrunePlan
-from dysens.pruning._plan_file import FORMAT, PlanFile, check_fits, check_widths
-from dysens.pruning._weights_file import check_array, read_state
 
 PLAN, WEIGHTS, OPTIMIZER = ".plan.json", ".pdparams", ".pdopt"
 

@@ -32,7 +32,7 @@ from dysens.groups import (
     run,
 )
 from dysens.model import View, doubled, eagerly, forward_state, in_double_precision, leaves, preserved
-from dysens.pruning._apply import cut, masked
+from dysens.pruning._cutting import cut, masked
 from dysens.pruning._plan import CannotCutError, PrunePlan, plan_for
 
 # The largest relative difference that rounding can explain: the two models add in another order.

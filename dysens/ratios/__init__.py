@@ -26,8 +26,7 @@ from dysens.ratios._files import (
     read_ratio_file,
     write_ratio_file,
 )
-from dysens.ratios._numbers import checked_number, ratio_key
-from dysens.ratios._target import Target, by_path
+from dysens.ratios._target import Target, by_path, checked_number, ratio_key
 
 __all__ = [
     "Curve",

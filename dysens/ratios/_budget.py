@@ -11,7 +11,7 @@ from dysens.costs import Costs
 from dysens.errors import InputError, UnreachableError
 from dysens.ratios._by_loss import Curve, predicted_loss
 from dysens.ratios._cost_table import AnyCost, CostTable, OptionIndex, TermCost
-from dysens.ratios._numbers import checked_number, ratio_key
+from dysens.ratios._target import checked_number, ratio_key
 
 EPSILON = 1e-12
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from dysens.errors import InputError
-from dysens.ratios._numbers import checked_number
+from dysens.ratios._target import checked_number
 
 Curve = Mapping[float, float]
 """Ratio to loss of one group."""

@@ -22,7 +22,7 @@ import yaml
 
 from dysens.errors import InputError
 from dysens.flags import flag
-from dysens.ratios._numbers import checked_number, ratio_key
+from dysens.ratios._target import checked_number, ratio_key
 
 PathLike = Union[str, "os.PathLike[str]"]
 

@@ -11,12 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Union
 
+from dysens.atomic import write_whole
 from dysens.costs import Costs
 from dysens.errors import InputError, UnreachableError
 from dysens.progress import progress
 from dysens.ratios import Curve, predicted_curve, ratios_by_flops, threshold_segments
 from dysens.report._plot_data import layer_label
-from dysens.results import Point, Sensitivities, write_whole
+from dysens.results import Point, Sensitivities
 
 TARGETS = tuple(percent / 100 for percent in range(2, 100, 2))
 """Shares of the FLOPs to remove that a page offers."""

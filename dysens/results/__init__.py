@@ -1,14 +1,11 @@
 """What a sweep leaves: points, the journal on disk, `Sensitivities`, and files of other tools."""
 
-from dysens.results._disk import write_whole
-from dysens.results._files import header_of
+from dysens.results._files import header_of, losses_by_ratio
 from dysens.results._journal import Journal, check_place
 from dysens.results._points import Header, Point, same_baseline
 from dysens.results._records import Owner
-from dysens.results._recount import curves_of, recounted
-from dysens.results._sensitivities import LossCurve, Sensitivities
+from dysens.results._sensitivities import LossCurve, Sensitivities, curves_of, recounted
 from dysens.results._slim import continue_slim_file, is_slim_file, read_slim_file, write_static, write_status
-from dysens.results._tables import losses_by_ratio
 from dysens.results._writing import common_header, write_as
 
 __all__ = [
@@ -31,5 +28,4 @@ __all__ = [
     "write_as",
     "write_static",
     "write_status",
-    "write_whole",
 ]

@@ -17,11 +17,10 @@ from types import TracebackType
 
 from filelock import FileLock
 
+from dysens.atomic import append_bytes, probe, write_whole
 from dysens.errors import JournalError
-from dysens.results._disk import append_bytes, probe, write_whole
 from dysens.results._points import Header, Point, under_names
-from dysens.results._reader import JournalReader, Key
-from dysens.results._records import Claim, Owner, Record, Release, encode
+from dysens.results._records import Claim, JournalReader, Key, Owner, Record, Release, encode
 
 logger = logging.getLogger(__name__)
 

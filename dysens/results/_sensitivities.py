@@ -1,16 +1,17 @@
-"""`Sensitivities`: what a sweep found, as a mapping, a table and files."""
+"""`Sensitivities`: what a sweep found, as a mapping, a table and files; and ratios whose budget the cut model really keeps."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+from dysens.atomic import write_whole
 from dysens.costs import Costs
 from dysens.display import heat_html
-from dysens.errors import InputError, nearest
+from dysens.errors import InputError, UnreachableError, nearest
 from dysens.ratios import (
     Target,
     by_path,
@@ -20,14 +21,12 @@ from dysens.ratios import (
     ratios_by_loss,
     ratios_by_params,
 )
-from dysens.results._disk import write_whole
-from dysens.results._files import load_content
-from dysens.results._merging import merged_points, one_baseline, one_costs, partial_points
-from dysens.results._points import Point
-from dysens.results._tables import csv_of, frame_of, json_of, losses_by_ratio, points_of
+from dysens.results._files import csv_of, frame_of, json_of, load_content, losses_by_ratio, points_of
+from dysens.results._points import Point, merged_points, one_baseline, one_costs, partial_points
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -256,3 +255,56 @@ class Sensitivities(Mapping[str, LossCurve]):
             for point in (*self._points, *self.partial_points)
         ]
         return Sensitivities(points, self.baseline, self.higher_is_better, self.source, self.costs)
+
+
+# How often a budget that the real count misses by a little is asked for again, slightly higher.
+_TRIES = 6
+_MARGIN = 1e-4
+
+Ratios = dict[str, float]
+
+
+def curves_of(sens: Sensitivities, paths: Mapping[str, str]) -> dict[str, LossCurve]:
+    """The loss curves of a model's groups, by the names that they have in this process.
+
+    Args:
+        sens: What was measured, here or elsewhere.
+        paths: The model's groups: name to layer path.
+
+    Raises:
+        InputError: None of them was measured.
+    """
+    named = sens.renamed({path: name for name, path in paths.items()})
+    # Automatic names repeat from network to network: where a layer path is known, it has to be the same.
+    same = [name for name, path in paths.items() if name in named and named.paths.get(name, path) == path]
+    if not same:
+        raise InputError(
+            "These sensitivities know none of this model's groups; were they measured on another model?"
+        )
+    return {name: named[name] for name in same}
+
+
+def recounted(
+    choose: Callable[[float], Ratios], removed: Callable[[Ratios], float], target: float, what: str
+) -> Ratios:
+    """Ratios that remove a share of the cost when the cut model is counted, not only as predicted.
+
+    Args:
+        choose: From the share to remove to ratios that are predicted to remove it.
+        removed: From ratios to the share that they really remove.
+        target: The share to remove.
+        what: What is counted, for the message.
+
+    Raises:
+        UnreachableError: The count stays under the target.
+    """
+    aim, most = target, 0.0
+    for _ in range(_TRIES):
+        ratios = choose(aim)
+        share = removed(ratios)
+        if share >= target:
+            return ratios
+        aim, most = aim + target - share + _MARGIN, max(most, share)
+    raise UnreachableError(
+        f"No ratios remove {target:.1%} of the {what}; the closest found remove {most:.1%}."
+    )

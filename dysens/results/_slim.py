@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from dysens._pickle import PickledObject, load_plain
+from dysens.atomic import read_whole, write_whole
 from dysens.errors import InputError, JournalError, UnsafePickleError
 from dysens.ratios import checked_number, ratio_key
-from dysens.results._disk import read_whole, write_whole
 from dysens.results._points import Point, checked_text
 
 MAX_BYTES = 16 * 2**20

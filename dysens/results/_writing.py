@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dysens.atomic import write_whole
 from dysens.errors import InputError
-from dysens.results._disk import write_whole
 from dysens.results._files import header_of
 from dysens.results._points import Header
 from dysens.results._records import Record, encode

@@ -20,9 +20,8 @@ from dysens.groups import ChannelGroup, Choice, Role
 from dysens.model import fingerprint
 from dysens.results import Header, Journal, Sensitivities, same_baseline
 from dysens.sweep._examiner import Examiner
-from dysens.sweep._options import RunOptions
+from dysens.sweep._options import RunOptions, scorer_of
 from dysens.sweep._result import SearchResult
-from dysens.sweep._scorers import scorer_of
 from dysens.sweep._search import Search
 from dysens.sweep._sweep import Sweep, check_journal, open_journal
 from dysens.sweep._workers import run_in_workers

@@ -23,10 +23,9 @@ from dysens.progress import Progress, progress
 from dysens.pruning import PrunePlan, plan_for
 from dysens.ratios import ratio_key
 from dysens.results import Journal, Point, same_baseline
-from dysens.sweep._examiner import Evidence, Examiner
+from dysens.sweep._examiner import Bracket, Evidence, Examiner, ProbeCosts, likely_answers, next_ratio
 from dysens.sweep._result import GroupRatio, SearchResult, SpotCheck
 from dysens.sweep._statistics import Estimate
-from dysens.sweep._strategy import Bracket, ProbeCosts, likely_answers, next_ratio
 from dysens.sweep._sweep import Observer
 
 logger = logging.getLogger(__name__)

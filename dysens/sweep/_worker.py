@@ -27,8 +27,7 @@ from dysens.evaluators import checked_baseline
 from dysens.groups import ChannelGroup, Role, roles_of
 from dysens.model import fingerprint, tensors_by_path
 from dysens.results import Header, Journal, Owner
-from dysens.sweep._options import Build, Built, RunOptions
-from dysens.sweep._scorers import scorer_of
+from dysens.sweep._options import Build, Built, RunOptions, scorer_of
 from dysens.sweep._sweep import Sweep
 
 _SECONDS_BETWEEN_LOOKS = 1.0

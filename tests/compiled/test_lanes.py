@@ -13,8 +13,8 @@ from networks import SHAPE, SmallNet, images, made
 from dysens import DygraphSensitivity
 from dysens.compiled import PartialEvaluation
 from dysens.compiled import _evaluator_scorer as evaluating
+from dysens.compiled._batches import Lanes, ThreadPlan, thread_plan
 from dysens.compiled._copy import CompiledForward
-from dysens.compiled._lanes import Lanes, ThreadPlan, thread_plan
 from dysens.evaluators import Evaluator
 from dysens.pruning import plan_for
 from dysens.sweep import RunOptions, scorer_of

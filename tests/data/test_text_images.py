@@ -12,7 +12,7 @@ from PIL import Image
 
 from dysens.data import Fonts, find_fonts, write_lines, write_scenes
 from dysens.data._text import CHINESE, MAX_LENGTH, draw_text
-from dysens.data._text_render import draw_background, draw_scene
+from dysens.data._text_images import draw_background, draw_scene
 from dysens.errors import InputError
 
 LATIN = Fonts(find_fonts().latin)

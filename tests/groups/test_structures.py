@@ -11,7 +11,7 @@ from states import assert_same, picture
 
 from dysens import DygraphSensitivity
 from dysens.groups import CONV_GROUPS, FREE, REARRANGED
-from dysens.groups._balance import EQUAL, SAME
+from dysens.groups._candidates import EQUAL, SAME
 
 # Of a group: its weight, how many channels that makes, how many units go one by one, and by which rule.
 Expected = tuple[str, int, int, str]

@@ -250,7 +250,7 @@ class TestHeader:
 
 def test_reading_is_incremental(path, monkeypatch):
     """Only what was appended is decoded again."""
-    import dysens.results._reader as reader
+    import dysens.results._records as reader
 
     journal = Journal.open(path, header())
     for number in range(50):

@@ -9,8 +9,8 @@ import pytest
 
 from dysens.errors import InputError
 from dysens.sweep import LOOKS, Comparison
+from dysens.sweep._examiner import Bracket, ProbeCosts, likely_answers, next_ratio
 from dysens.sweep._statistics import Estimate, student_quantile
-from dysens.sweep._strategy import Bracket, ProbeCosts, likely_answers, next_ratio
 
 
 @pytest.mark.parametrize(

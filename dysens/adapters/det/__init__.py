@@ -1,8 +1,8 @@
 """PaddleDetection: a config in; a live model, its evaluator, its inputs and its Trainer out."""
 
-from dysens.adapters.det._config import DetConfig, load_config
-from dysens.adapters.det._evaluator import Detections, DetEvaluator
+from dysens.adapters.det._data import Detections, DetEvaluator
 from dysens.adapters.det._export import export, score_exported
+from dysens.adapters.det._ppdet import DetConfig, load_config
 from dysens.adapters.det._task import DetTask, resumed_trainer
 from dysens.adapters.det._weights import load_weights
 

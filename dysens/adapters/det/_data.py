@@ -1,18 +1,22 @@
-"""ppdet's datasets and readers, and what a detector is called with in eval and in training mode."""
+"""ppdet's datasets and readers, what a detector is called with, and its score: mAP by ppdet's own metrics, batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 
-from dysens.adapters._training import seeded
-from dysens.adapters.det._config import DetConfig
-from dysens.adapters.det._ppdet import import_ppdet, quiet
+from dysens.adapters._shared import seeded
+from dysens.adapters.det._ppdet import DetConfig, import_ppdet, quiet
 from dysens.errors import InputError
+from dysens.evaluators import Evaluator
 
 
 def create_dataset(config: DetConfig, role: str) -> Any:
@@ -118,3 +122,136 @@ def _transforms(reader: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]
     for key in ("sample_transforms", "batch_transforms"):
         for transform in reader.get(key) or ():
             yield from transform.items()
+
+
+MODEL_KEYS = ("image", "im_shape", "scale_factor")
+_TRUTH_KEYS = {"COCO": ("im_id",), "VOC": ("im_id", "gt_bbox", "gt_class", "difficult", "scale_factor")}
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What a detector found in one batch.
+
+    Attributes:
+        rows: One row a box: class, score, x0, y0, x1, y1.
+        counts: How many of the rows belong to each image of the batch.
+        truth: What ppdet's metric wants to know of the batch: image ids, for VOC the labelled boxes as well.
+    """
+
+    rows: np.ndarray
+    counts: np.ndarray
+    truth: Mapping[str, Any]
+
+
+class DetEvaluator(Evaluator):
+    """COCO mAP (IoU 0.50 to 0.95) or VOC mAP of the config's ``EvalDataset``.
+
+    Over all annotated images the score is the one that ppdet's ``COCOMetric`` or ``VOCMetric`` gives. Over a part of the
+    data it is the score of just those images: the others do not count as missed. A part without any labelled object scores 0.
+    """
+
+    higher_is_better = True
+
+    def __init__(self, config: DetConfig) -> None:
+        self._config = config
+        self._kind = config["metric"]
+        if self._kind not in _TRUTH_KEYS:
+            raise InputError(
+                f"{config.path} is scored by {self._kind}; only COCO and VOC box mAP are supported."
+            )
+        with config.installed() as live, quiet():
+            if self._kind == "VOC":
+                # Images have different numbers of labelled boxes, and VOCMetric wants them unpadded.
+                live["EvalReader"]["collate_batch"] = False
+            self._dataset = create_dataset(config, "EvalDataset")
+            sampler = paddle.io.BatchSampler(self._dataset, batch_size=live["EvalReader"]["batch_size"])
+            workers = live.get("worker_num", 0)
+            self._loader = create_loader(config, "EvalReader", self._dataset, sampler, workers)
+        self._check_labels()
+        # The folder tells sets apart whose files have the same name; the whole path would change with the machine.
+        annotations = "/".join(Path(self._dataset.get_anno()).parts[-2:])
+        self.name = f"{self._kind} bbox mAP on {annotations}, {len(self._dataset)} images"
+
+    def batches(self) -> Iterable[Any]:
+        """The images, prepared by the config's ``EvalReader``, in the dataset's order."""
+        return iter(self._loader)
+
+    def arguments(self, batch: Any) -> tuple[Any, ...]:
+        """The dict that the model is called with: the image, its size and its scale."""
+        return ({key: batch[key] for key in MODEL_KEYS},)
+
+    def first_inputs(self) -> dict[str, paddle.Tensor]:
+        """The images of the first batch, as the model is called with them."""
+        inputs: dict[str, paddle.Tensor] = self.arguments(next(iter(self.batches())))[0]
+        return inputs
+
+    def measure(self, outputs: Any, batch: Any) -> Detections:
+        """The boxes found, as rows."""
+        if not isinstance(outputs, Mapping) or "bbox" not in outputs or "bbox_num" not in outputs:
+            raise InputError(
+                "The model's outputs are not the dict with bbox and bbox_num that ppdet's detectors give in eval mode."
+            )
+        truth = {key: _numpy(batch[key]) for key in _TRUTH_KEYS[self._kind] if key in batch}
+        return Detections(_numpy(outputs["bbox"]), _numpy(outputs["bbox_num"]), truth)
+
+    def score(self, measurements: Sequence[Any]) -> float:
+        """The mAP of the images measured."""
+        with quiet(), tempfile.TemporaryDirectory() as folder:
+            metric = self._metric(measurements, Path(folder))
+            for each in measurements:
+                metric.update(each.truth, {"bbox": each.rows, "bbox_num": each.counts})
+            metric.accumulate()
+            results = metric.get_results()
+        # COCOMetric has no result where nothing was detected at all, and -1 where there is nothing to be found.
+        return max(0.0, float(results["bbox"][0])) if "bbox" in results else 0.0
+
+    def _metric(self, measurements: Sequence[Detections], folder: Path) -> Any:
+        metrics = import_ppdet("metrics")
+        if self._kind == "VOC":
+            return metrics.VOCMetric(
+                label_list=self._dataset.get_label_list(),
+                class_num=self._config["num_classes"],
+                map_type=self._config.get("map_type", "11point"),
+            )
+        images = {int(each) for found in measurements for each in np.ravel(found.truth["im_id"])}
+        return metrics.COCOMetric(
+            anno_file=str(self._annotations_of(images, folder)),
+            clsid2catid={index: category for category, index in self._dataset.catid2clsid.items()},
+            bias=1 if self._config.get("bias", False) else 0,
+            output_eval=str(folder),
+        )
+
+    def _annotations_of(self, images: set[int], folder: Path) -> Path:
+        """The annotation file, cut down to ``images`` where others have objects too."""
+        content = self._annotations
+        if all(each["image_id"] in images for each in content["annotations"]):
+            return Path(self._dataset.get_anno())
+        part = {**content}
+        part["images"] = [each for each in content["images"] if each["id"] in images]
+        part["annotations"] = [each for each in content["annotations"] if each["image_id"] in images]
+        path = folder / "annotations.json"
+        path.write_text(json.dumps(part), encoding="utf-8")
+        return path
+
+    @cached_property
+    def _annotations(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(Path(self._dataset.get_anno()).read_text(encoding="utf-8"))
+        return content
+
+    def _check_labels(self) -> None:
+        if self._kind == "COCO" and not self._annotations.get("annotations"):
+            raise InputError(f"{self._dataset.get_anno()} labels no object, so there is nothing to score by.")
+        # A class index past the labels would end ppdet's metric with a KeyError, and only once such a box is found.
+        labelled = len(self._dataset.cname2cid)
+        predicted = self._config["num_classes"]
+        if labelled != predicted:
+            raise InputError(
+                f"{self._dataset.get_anno()} labels {labelled} classes, but {self._config.path} builds a network for "
+                f"{predicted}. Set num_classes={labelled}, or point EvalDataset to other data."
+            )
+
+
+def _numpy(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_numpy(each) for each in value]
+    return value.numpy() if isinstance(value, paddle.Tensor) else np.asarray(value)

@@ -13,7 +13,7 @@ import paddle
 import yaml
 from paddle.static import InputSpec
 
-from dysens.adapters._export import Exported, saved_and_run
+from dysens.adapters._shared import Exported, saved_and_run
 from dysens.adapters.det._ppdet import import_ppdet, quiet
 from dysens.compiled import SYMBOLIC, needed
 from dysens.costs import Array, Predictor, file_size

@@ -11,14 +11,17 @@ from typing import Any
 
 import paddle
 
-from dysens.adapters._export import Exported
-from dysens.adapters._training import read_optimizer_state
+from dysens.adapters._shared import Exported, read_optimizer_state
 from dysens.adapters.base import Task
-from dysens.adapters.det._config import DetConfig, load_config
-from dysens.adapters.det._data import configured_size, create_dataset, example_inputs, train_inputs
-from dysens.adapters.det._evaluator import DetEvaluator
+from dysens.adapters.det._data import (
+    DetEvaluator,
+    configured_size,
+    create_dataset,
+    example_inputs,
+    train_inputs,
+)
 from dysens.adapters.det._export import export, score_exported
-from dysens.adapters.det._ppdet import import_ppdet
+from dysens.adapters.det._ppdet import DetConfig, import_ppdet, load_config
 from dysens.adapters.det._weights import load_weights
 from dysens.costs import Inputs
 from dysens.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.adapters._installing import install_command
+from dysens.adapters._shared import install_command
 from dysens.adapters.det._ppdet import import_ppdet
 from dysens.errors import InputError, MissingExtraError
 from dysens.model import preserved

@@ -14,9 +14,8 @@ from typing import Any
 
 import paddle
 
-from dysens.adapters.det._config import DetConfig, current_config
 from dysens.adapters.det._data import Size, configured_size, example_inputs, train_inputs
-from dysens.adapters.det._ppdet import import_ppdet
+from dysens.adapters.det._ppdet import DetConfig, current_config, import_ppdet
 from dysens.adapters.det._task import keep_plans_beside_checkpoints
 from dysens.criteria import check_criterion
 from dysens.errors import InputError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.adapters._training import seeded
+from dysens.adapters._shared import seeded
 from dysens.adapters.ocr._config import section
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.errors import InputError

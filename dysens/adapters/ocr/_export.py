@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from dysens.adapters._export import Exported, ExportedModel, largest_gap, saved_and_run
+from dysens.adapters._shared import Exported, ExportedModel, largest_gap, saved_and_run
 from dysens.adapters.ocr._config import input_shape, network_section
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.adapters.ocr._weights import reparameterize

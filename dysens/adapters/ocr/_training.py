@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 from dysens._pickle import read_plain
-from dysens.adapters._training import read_optimizer_state, seeded
+from dysens.adapters._shared import read_optimizer_state, seeded
 from dysens.adapters.ocr._config import section
 from dysens.adapters.ocr._data import SEED
 from dysens.adapters.ocr._ppocr import load_ppocr

@@ -1,4 +1,4 @@
-"""Reading a plan that somebody else may have written: plain numbers and names, checked one by one.
+"""What a pruned model's files may hold: weights without code, and a plan that is checked number by number.
 
 A plan can only make tensors narrower and tell layers their new width. What it may set is in an allow-list, and a width can
 only become smaller, so that a file cannot switch anything else in a network.
@@ -7,22 +7,113 @@ only become smaller, so that a file cannot switch anything else in a network.
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+import paddle
 from paddle import nn
 from paddle.nn.layer.conv import _ConvNd
 
-from dysens.errors import InputError
+from dysens._pickle import read_plain
+from dysens.errors import InputError, UnsafePickleError, in_a_sentence
 from dysens.groups import Role, roles_of
 from dysens.model import tensors_by_path
 from dysens.pruning._plan import PrunePlan
 from dysens.pruning._widths import WIDTH_ATTRIBUTES
 
+MAX_WEIGHTS_BYTES = 8 * 2**30
+
+NAME_TABLE = "StructuredToParameterName@@"
+"""Where ``paddle.save`` keeps the automatic name of each parameter, by its path in the network."""
+
+_BIG_ARRAYS = "UnpackBigParamInfor@@"  # Paddle's spelling
+
+
+def read_state(
+    path: str | os.PathLike[str], trusted: bool = False, keep_name_table: bool = False
+) -> dict[str, Any]:
+    """What ``paddle.load(path, return_numpy=True)`` gives for a ``.pdparams``, ``.pdopt`` or ``.pdema`` file.
+
+    Args:
+        path: The file, with its ending.
+        trusted: Let ``paddle.load`` unpickle the file, which runs whatever code its author put there.
+        keep_name_table: Keep the entry `NAME_TABLE`, as with ``paddle.load``.
+
+    Returns:
+        Names to read-only NumPy arrays (bfloat16 as uint16, as Paddle does), numbers, strings, and dictionaries, lists
+        and tuples of such.
+
+    Raises:
+        InputError: There is no such file, or it is damaged, too large, or no state dict.
+        UnsafePickleError: It asks for a class or function that weights never need; it is named.
+    """
+    place = Path(path)
+    if trusted:
+        state = _loaded_by_paddle(place)
+    else:
+        try:
+            state = read_plain(place, "weights", MAX_WEIGHTS_BYTES)
+        except UnsafePickleError as error:
+            raise UnsafePickleError(
+                f"{error} If you trust its author, trusted=True lets Paddle run it; or save its tensors alone with paddle.save."
+            ) from error
+        _join_big_arrays(state, place)
+    odd = next((name for name in state if not isinstance(name, str)), None)
+    if odd is not None:
+        raise InputError(f'"{place}" is no state dict: it has an entry {odd!r:.80}, which is no name.')
+    if not keep_name_table:
+        state.pop(NAME_TABLE, None)
+    return state
+
+
+def check_array(name: str, value: Any, tensor: paddle.Tensor) -> None:
+    """Refuses what a file has for a tensor if it is no array, or one of another type of number.
+
+    Raises:
+        InputError: Then, with the name.
+    """
+    wanted = str(tensor.dtype).rpartition(".")[2]
+    found = value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
+    if found != {"bfloat16": "uint16"}.get(wanted, wanted):
+        raise InputError(f"'{name}' is {wanted} in the network, and {found} in the file.")
+
+
+def _loaded_by_paddle(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(f'There is no file "{path}".')
+    try:
+        state = paddle.load(str(path), return_numpy=True, keep_name_table=True)
+    except Exception as error:  # of any kind: the file may run anything
+        raise InputError(f'"{path}" cannot be loaded by Paddle: {in_a_sentence(error)}.') from error
+    if not isinstance(state, dict):
+        raise InputError(f'"{path}" holds a {type(state).__name__}, no state dict.')
+    return state
+
+
+def _join_big_arrays(state: dict[str, Any], path: Path) -> None:
+    """Puts together the arrays of over 1 GiB that ``paddle.save`` cuts into slices with protocols 2 and 3."""
+    table = state.pop(_BIG_ARRAYS, {})
+    try:
+        for name, about in table.items():
+            # Each slice is used up, so a file cannot ask for more memory than it has itself.
+            slices = [state.pop(part) for part in about["slices"]]
+            (dtype,) = {part.dtype for part in slices}
+            if math.prod(about["OriginShape"]) != sum(part.size for part in slices):
+                raise ValueError(f"{name} lacks a part")
+            state[name] = np.concatenate(slices, dtype=dtype).reshape(about["OriginShape"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f'"{path}" is damaged: its table of large arrays does not fit ({error!s:.200}).'
+        ) from error
+
+
 FORMAT = 2  # 2 knows "order"; a plan that needs none is written as 1, for those who have an older dysens
 
-MAX_BYTES = 64 * 2**20
+MAX_PLAN_BYTES = 64 * 2**20
 """Far more than the plan of any network needs."""
 
 
@@ -60,15 +151,15 @@ class PlanFile:
     def _read(self) -> dict[str, Any]:
         try:
             with self.path.open("rb") as handle:
-                text = handle.read(MAX_BYTES + 1)
+                text = handle.read(MAX_PLAN_BYTES + 1)
         except FileNotFoundError:
             raise InputError(
                 f"There is no plan {self.path}; save_pruned writes it beside the weights."
             ) from None
         except OSError as error:
             raise InputError(f"The plan {self.path} cannot be read: {error.strerror or error}.") from error
-        if len(text) > MAX_BYTES:
-            raise self._damaged(f"it is larger than {MAX_BYTES} bytes")
+        if len(text) > MAX_PLAN_BYTES:
+            raise self._damaged(f"it is larger than {MAX_PLAN_BYTES} bytes")
         try:
             data = json.loads(text.decode("utf-8"), parse_constant=_refuse)
         except (ValueError, RecursionError) as error:

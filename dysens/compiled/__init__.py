@@ -2,7 +2,7 @@
 
 from dysens.compiled._batches import DEFAULT_CACHE_GIB, available_cores
 from dysens.compiled._calls import Consumers
-from dysens.compiled._copy import SYMPTOM, interpolation_rewritten
+from dysens.compiled._copy import SYMPTOM, interpolation_rewritten, quietly
 from dysens.compiled._evaluator_scorer import EvaluatorScorer, PartialEvaluation
 from dysens.compiled._export import SYMBOLIC, needed
 from dysens.compiled._forward import FastForward
@@ -22,4 +22,5 @@ __all__ = [
     "available_cores",
     "interpolation_rewritten",
     "needed",
+    "quietly",
 ]

@@ -132,15 +132,22 @@ class Predictor:
         prefix: The path that `paddle.jit.save` was given.
         threads: How many threads it may use.
         onednn: Whether oneDNN's kernels are used, as Paddle does by default.
+        files: Program and weights, where they have no common path.
 
     Raises:
         InputError: The files are not there.
     """
 
-    def __init__(self, prefix: str | Path, threads: int = 1, onednn: bool = True) -> None:
+    def __init__(
+        self,
+        prefix: str | Path,
+        threads: int = 1,
+        onednn: bool = True,
+        files: tuple[Path, Path] | None = None,
+    ) -> None:
         from paddle import inference
 
-        self._predictor = inference.create_predictor(cpu_config(prefix, threads, onednn))
+        self._predictor = inference.create_predictor(cpu_config(prefix, threads, onednn, files))
         names = self._predictor.get_input_names()
         self._inputs = {name: self._predictor.get_input_handle(name) for name in names}
         self._names = self._predictor.get_output_names()
@@ -158,26 +165,24 @@ class Predictor:
         return [self._predictor.get_output_handle(name).copy_to_cpu() for name in self._names]
 
 
-def cpu_config(prefix: str | Path, threads: int, onednn: bool = True) -> Any:
+def cpu_config(
+    prefix: str | Path, threads: int, onednn: bool = True, files: tuple[Path, Path] | None = None
+) -> Any:
     """How `paddle.inference` runs an exported model on the CPU, without those fusions that may end the process.
 
     Args:
         prefix: The path that `paddle.jit.save` was given.
         threads: How many threads one predictor may use.
         onednn: Whether oneDNN's kernels are used, as Paddle does by default.
+        files: Program and weights, where they have no common path.
 
     Raises:
         InputError: The files are not there.
     """
     from paddle import inference
 
-    files = model_files(prefix)
-    weights = Path(f"{prefix}.pdiparams")
-    if weights not in files or len(files) < 2:
-        raise InputError(
-            f'There is no exported model at "{prefix}": it needs .pdiparams and one of {", ".join(PROGRAM_SUFFIXES)}.'
-        )
-    config = inference.Config(str(files[0]), str(weights))
+    program, weights = files if files is not None else _files_at(prefix)
+    config = inference.Config(str(program), str(weights))
     config.disable_gpu()
     config.disable_glog_info()
     if onednn:
@@ -186,11 +191,21 @@ def cpu_config(prefix: str | Path, threads: int, onednn: bool = True) -> Any:
         config.disable_mkldnn()
     # Its kernel in Paddle 2.6 is for processors with AVX-512; on any other, networks with attention are an illegal instruction.
     config.delete_pass("self_attention_fuse_pass")
-    if files[0].suffix == ".json" and b"leaky_relu" in files[0].read_bytes():
+    if program.suffix == ".json" and b"leaky_relu" in program.read_bytes():
         # With it, Paddle 3.3.1 meets a segmentation fault.
         config.delete_pass("conv_activation_onednn_fuse_pass")
     config.set_cpu_math_library_num_threads(threads)
     return config
+
+
+def _files_at(prefix: str | Path) -> tuple[Path, Path]:
+    files = model_files(prefix)
+    weights = Path(f"{prefix}.pdiparams")
+    if weights not in files or len(files) < 2:
+        raise InputError(
+            f'There is no exported model at "{prefix}": it needs .pdiparams and one of {", ".join(PROGRAM_SUFFIXES)}.'
+        )
+    return files[0], weights
 
 
 def model_files(prefix: str | Path) -> list[Path]:

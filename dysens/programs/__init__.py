@@ -12,18 +12,57 @@ from dysens.programs._files import InferenceFiles, find_inference, read_inferenc
 from dysens.programs._graph import Feed, Graph, Op
 from dysens.programs._layer import ProgramLayer
 from dysens.programs._load import in_dynamic_mode, layer_of_program, load_inference, read_program, uses_pir
+from dysens.programs._static_forward import (
+    forward_layer,
+    forward_outputs,
+    in_static_mode,
+    is_old,
+    scope_array,
+)
+from dysens.programs._static_load import LoadedProgram, load_program
+from dysens.programs._static_network import (
+    ProgramCut,
+    Pruned,
+    StaticNetwork,
+    apply_cut,
+    check_parameters,
+    program_shapes,
+    prunable_filters,
+)
+from dysens.programs._static_plan import ProgramPlan, write_scope
+from dysens.programs._static_serve import LayerAnswers, NotServedError, Watched, runs_answered
 
 __all__ = [
     "Feed",
     "Graph",
     "InferenceFiles",
+    "LayerAnswers",
+    "LoadedProgram",
+    "NotServedError",
     "Op",
+    "ProgramCut",
     "ProgramLayer",
+    "ProgramPlan",
+    "Pruned",
+    "StaticNetwork",
+    "Watched",
+    "apply_cut",
+    "check_parameters",
     "find_inference",
+    "forward_layer",
+    "forward_outputs",
     "in_dynamic_mode",
+    "in_static_mode",
+    "is_old",
     "layer_of_program",
     "load_inference",
+    "load_program",
+    "program_shapes",
+    "prunable_filters",
     "read_inference_state",
     "read_program",
+    "runs_answered",
+    "scope_array",
     "uses_pir",
+    "write_scope",
 ]

@@ -25,6 +25,7 @@ from dysens.engines import EngineChoice, engine_for
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator
 from dysens.groups import (
+    FILTERS,
     ChannelGroup,
     Choice,
     GroupList,
@@ -88,6 +89,7 @@ class DygraphSensitivity:
         train_inputs: Any = None,
         data: Any = None,
         fold: bool = True,
+        layers: str = FILTERS,
     ) -> None:
         """Find the model's channel groups and prove them; the model is left as found.
 
@@ -104,6 +106,8 @@ class DygraphSensitivity:
                 offered that the training forward survives too.
             data: For the criterion "elimination": unlabelled data, as `compress` takes them.
             fold: With the criterion "elimination", whether what goes is folded into what stays.
+            layers: "filters" looks for groups of 4-D weights, as sensitivity scripts do; "all" also for hidden units of linear
+                layers and for channels of 1-D and 3-D convolutions.
         """
         if not isinstance(model, paddle.nn.Layer):
             raise InputError(f"model has to be a paddle.nn.Layer, not a {type(model).__name__}.")
@@ -124,11 +128,13 @@ class DygraphSensitivity:
         self._views = [view_of(input_shape, _float_type(model))]
         if train_inputs is not None:
             self._views.append(view_of(train_inputs, _float_type(model), training=True))
-        self._known = {tensor.name: path for path, tensor in filters_by_path(model).items()}
+        find = engine_for(engine, layers)
+        self._known = {tensor.name: path for path, tensor in filters_by_path(model, layers).items()}
         if not self._known:
-            raise InputError(f"{type(model).__name__} has no 4-D weight, so there are no filters to prune.")
+            more = '; layers="all" looks at linear layers and other convolutions too' if layers == FILTERS else ""
+            raise InputError(f"{type(model).__name__} has no 4-D weight, so there are no filters to prune{more}.")
         skipped = matching(skip_vars, self._known, "skip_vars")
-        self._analysis = analysis = engine_for(engine)(model, self._views)
+        self._analysis = analysis = find(model, self._views)
         left_out = groups_with(analysis.groups, skipped)
         reasons = {**analysis.reasons, **skip_reasons(left_out, skipped)}
         self._roles = analysis.roles

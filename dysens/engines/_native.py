@@ -19,6 +19,7 @@ import paddle
 from dysens.engines._analysis import Analysis, Proof, called, other_views, runs
 from dysens.errors import ForwardError
 from dysens.groups import (
+    FILTERS,
     REARRANGED,
     ChannelGraph,
     ChannelGroup,
@@ -134,22 +135,23 @@ _UNTRIED = (
 )
 
 
-def native_engine(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
+def native_engine(model: paddle.nn.Layer, views: Sequence[View], layers: str = FILTERS) -> Analysis:
     """Find all groups that can be cut, and say why every other filter cannot.
 
     Args:
         model: The live layer; it is left as found.
         views: The ways in which it is run; a group has to survive in all of them.
+        layers: "filters" for 4-D weights, "all" for linear layers and convolutions of any rank as well.
 
     Raises:
         ForwardError: If the model does not run with the given inputs.
     """
     # Whatever a forward writes to, weights included, is the user's.
     with preserved(model, weights_too=True), eagerly(model, views) as eager_views:
-        return _analyse(model, eager_views)
+        return _analyse(model, eager_views, layers)
 
 
-def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
+def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Analysis:
     ran = [called(model, view) for view in views]
     small = _smaller(model, views)
     base = (small or views)[0]
@@ -166,7 +168,7 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
             implied = [training]
         except ForwardError as error:
             untried = _UNTRIED.format(error)
-    found, probed = _analyse_at(model, [*(small or views), *heads])
+    found, probed = _analyse_at(model, [*(small or views), *heads], layers)
     others = other_views(model, base)
     ran.append(probed)
     ran += [called(model, view) for view in others] if set(found.roles) - set().union(*ran) else []
@@ -175,7 +177,7 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
     failure = proof.failure(found, found.groups)
     if failure is not None and small is not None:
         logger.info("at the given input size %s; probing again at that size", failure)
-        found, probed = _analyse_at(model, [*views, *heads])
+        found, probed = _analyse_at(model, [*views, *heads], layers)
         ran.append(probed)
         found = without_blind_choices(model, base, found, set().union(*ran))
         failure = proof.failure(found, found.groups)
@@ -190,10 +192,12 @@ def _smaller(model: paddle.nn.Layer, views: Sequence[View]) -> list[View] | None
     return None
 
 
-def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> tuple[Analysis, set[str]]:
+def _analyse_at(
+    model: paddle.nn.Layer, views: Sequence[View], layers: str
+) -> tuple[Analysis, set[str]]:
     """What can be cut, not yet proven; and the layers that ran in some probe."""
     with preserved(model):
-        graph = channel_graph(model, views)
+        graph = channel_graph(model, views, layers)
         tensors = tensors_by_path(model)
         suggested = candidates(graph, tensors)
         groups, reasons = _GroupResolver(model, graph, tensors).settle(suggested.groups, suggested.doubts)

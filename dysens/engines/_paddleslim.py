@@ -19,7 +19,7 @@ from dysens.criteria import Criterion
 from dysens.engines._analysis import Analysis, Engine, proven
 from dysens.engines._native import native_engine
 from dysens.errors import InputError, MissingExtraError, in_a_sentence, nearest
-from dysens.groups import FREE, ChannelGroup, Port, Role, filters_by_path, members_of, roles_of
+from dysens.groups import ALL, FILTERS, FREE, ChannelGroup, Port, Role, filters_by_path, members_of, roles_of
 from dysens.model import View, isolate, preserved, tensors_by_path
 
 _PRUNERS = {"fpgm": "FPGMFilterPruner", "l1": "L1NormFilterPruner", "l2": "L2NormFilterPruner"}
@@ -169,11 +169,12 @@ _ENGINES: dict[str, Engine] = {
 }
 
 
-def engine_for(choice: EngineChoice) -> Engine:
+def engine_for(choice: EngineChoice, layers: str = FILTERS) -> Engine:
     """The engine that a user chose.
 
     Args:
         choice: "auto", "native", "paddleslim", or an engine of the user's own.
+        layers: "filters" for groups of 4-D weights, "all" for those of linear layers and other convolutions too.
 
     Raises:
         InputError: There is no such engine.
@@ -184,6 +185,14 @@ def engine_for(choice: EngineChoice) -> Engine:
         ...     return replace(found, groups=[group for group in found.groups if group.channels >= 16])
         >>> find = engine_for(wide_groups_only)
     """
+    if layers not in (FILTERS, ALL):
+        raise InputError(f'The argument layers is "filters" (4-D weights) or "all", not {layers!r:.80}.')
+    if layers == ALL:
+        if choice not in ("auto", "native"):
+            raise InputError(
+                'Only dysens\'s own engine looks at all layers: leave engine out, or choose layers="filters".'
+            )
+        return partial(native_engine, layers=ALL)
     if isinstance(choice, str):
         if choice not in _ENGINES:
             hint = nearest(choice, _ENGINES) or f"; there are {', '.join(_ENGINES)}."

@@ -23,12 +23,14 @@ from dysens.groups._describe import (
 )
 from dysens.groups._group import ChannelGroup, Choice, Layout, Removal, checked_ratio, merge_removals
 from dysens.groups._instrument import Call, Visit, numbers, run
-from dysens.groups._layers import Intake, Port, Role, Slice, filters_by_path, filters_of, roles_of
+from dysens.groups._layers import ALL, FILTERS, Intake, Port, Role, Slice, filters_by_path, filters_of, roles_of
 from dysens.groups._probe import Probe
 from dysens.groups._reorder import layouts
 
 __all__ = [
+    "ALL",
     "CONV_GROUPS",
+    "FILTERS",
     "FREE",
     "REARRANGED",
     "Call",

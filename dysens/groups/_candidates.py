@@ -18,6 +18,11 @@ from dysens.groups._layers import Port, Role, Slice
 
 FREE = "any channels"
 
+_REPARAMETERISED = (
+    "layer '{0}' computes its weight anew in every forward, from its parameter '{1}' (weight norm or spectral norm); "
+    "remove that before pruning (paddle.nn.utils.remove_weight_norm), and it can be cut"
+)
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -39,7 +44,7 @@ def candidates(graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Can
     label = graph.components()
     fixed = _by_component(graph.fixed, label)
     doubted = _by_component(graph.doubts, label)
-    filters = {port: pieces for port in graph.ports if (pieces := _filters(port, tensors))}
+    filters = {port: pieces for port in graph.ports if (pieces := _filters(graph, port, tensors))}
     # A scale of shape [1, C, 1, 1] behind a concat must not tie its sources together: it makes no channels.
     makers = [port for port in graph.ports if port.side == "out" or port in filters]
     order = {path: position for position, path in enumerate(tensors)}
@@ -98,16 +103,19 @@ def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable
     return clusters.values()
 
 
-def _filters(port: Port, tensors: Mapping[str, paddle.Tensor]) -> tuple[Slice, ...]:
-    """The 4-D weights that make the channels of a port; a scale of shape [1, C, 1, 1] makes none."""
-    if port.side not in ("out", "own"):
+def _filters(
+    graph: ChannelGraph, port: Port, tensors: Mapping[str, paddle.Tensor]
+) -> tuple[Slice, ...]:
+    """The weights that make the channels of a port, 4-D ones or all; a scale of shape [1, C, 1, 1] makes none."""
+    if port.side == "out" and graph.roles[port.layer].makes_units(graph.layers):
+        return tuple(piece for piece in port.slices if tensors[piece.tensor].ndim > 1)
+    if port.side != "own":
         return ()
-    own = port.side == "own"
     return tuple(
         piece
         for piece in port.slices
         for shape in [tensors[piece.tensor].shape]
-        if len(shape) == 4 and (not own or sum(side > 1 for side in shape) > 1)
+        if len(shape) == 4 and sum(side > 1 for side in shape) > 1
     )
 
 
@@ -162,12 +170,13 @@ def _why_not(group: ChannelGroup, named: Collection[str]) -> str | None:
 def _not_makers(
     graph: ChannelGraph, label: np.ndarray, fixed: Mapping[int, str], tensors: Mapping[str, paddle.Tensor]
 ) -> dict[str, str]:
-    """Reasons for 4-D weights that make no channels here; those that do are judged with their group."""
+    """Reasons for weights that make no channels here; those that do are judged with their group."""
     reasons = {}
     for path, tensor in tensors.items():
         layer = path.rpartition(".")[0]
         role = graph.roles.get(layer)
-        if tensor.ndim != 4 or not tensor.persistable:
+        wanted = role is not None and path.endswith("weight") and role.makes_units(graph.layers)
+        if not tensor.persistable or not (tensor.ndim == 4 or wanted):
             continue
         if role is None:
             reasons[path] = (
@@ -175,6 +184,8 @@ def _not_makers(
             )
         elif layer not in graph.called:
             reasons[path] = f"layer '{layer}' does not run in this forward"
+        elif not any(piece.tensor == path for port in _sides(role) for piece in port.slices):
+            reasons[path] = _REPARAMETERISED.format(layer, path.rpartition(".")[2])
         elif role.kind == "passing" and role.inputs is not None:
             components = {int(component) for component in label[graph.nodes(role.inputs)]}
             why = next((fixed[component] for component in components if component in fixed), None)
@@ -182,6 +193,10 @@ def _not_makers(
                 why or f"the channels that pass layer '{layer}' come from no filter that can be cut"
             )
     return reasons
+
+
+def _sides(role: Role) -> list[Port]:
+    return [port for port in (role.inputs, role.outputs) if port is not None]
 
 
 def regrouped(

@@ -10,7 +10,7 @@ import paddle
 from paddle import nn
 
 from dysens.groups._instrument import use_plain_values
-from dysens.groups._layers import Port, Role, Slice, roles_of
+from dysens.groups._layers import FILTERS, Port, Role, Slice, roles_of
 from dysens.groups._probe import Movement, Probe
 from dysens.groups._trace import Bits, Reach, Tracer, meets
 from dysens.model import View, tensors_by_path
@@ -22,6 +22,7 @@ class ChannelGraph:
 
     Attributes:
         roles: The layers with weights, by path.
+        layers: Whose units are wanted, see `Role.makes_units`.
         called: The paths of those that run.
         traced: The paths of those whose channels were followed.
         ports: Every port, in order; node ``first[port] + i`` is channel i of a port.
@@ -33,6 +34,7 @@ class ChannelGraph:
     """
 
     roles: Mapping[str, Role]
+    layers: str = FILTERS
     called: set[str] = field(default_factory=set)
     traced: set[str] = field(default_factory=set)
     ports: list[Port] = field(default_factory=list)
@@ -88,12 +90,12 @@ class ChannelGraph:
                 return label
 
 
-def channel_graph(model: nn.Layer, views: Iterable[View]) -> ChannelGraph:
+def channel_graph(model: nn.Layer, views: Iterable[View], layers: str = FILTERS) -> ChannelGraph:
     """Probe every view of the model and put together what they show. Runs inside `dysens.model.preserved`."""
     roles = roles_of(model)
     tensors = tensors_by_path(model)
     probes = [Probe(model, view, roles) for view in views]
-    graph = ChannelGraph(roles)
+    graph = ChannelGraph(roles, layers)
     graph.called.update(*(probe.calls for probe in probes))
     # A layer that never runs may still lend its weights to a function: those are then nobody's.
     running = [role for path, role in roles.items() if path in graph.called]

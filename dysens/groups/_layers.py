@@ -28,6 +28,10 @@ _NORMS = (
 )
 
 
+FILTERS, ALL = "filters", "all"
+"""Which weights make units: 4-D ones, or those of every layer that can be narrowed."""
+
+
 @dataclass(frozen=True)
 class Slice:
     """Where the channels of a port lie in one tensor.
@@ -93,6 +97,16 @@ class Role:
     def is_norm(self) -> bool:
         """Whether the layer only rescales what it gets, so that a probe may pass it by."""
         return self.kind == "passing" and not isinstance(self.layer, _ConvNd)
+
+    def makes_units(self, layers: str) -> bool:
+        """Whether pruning is about what the layer makes.
+
+        Args:
+            layers: `FILTERS` for 4-D weights only, `ALL` for linear layers and convolutions of any rank as well.
+        """
+        if self.kind != "mixer" or self.outputs is None or isinstance(self.layer, nn.Embedding):
+            return False
+        return layers == ALL or self.layer.weight.ndim == 4
 
     @property
     def averages(self) -> bool:
@@ -189,10 +203,16 @@ def _layout(layer: Any) -> str:
     return str(getattr(layer, "_data_format", getattr(layer, "_data_layout", "NCHW")))
 
 
-def filters_by_path(model: nn.Layer) -> dict[str, paddle.Tensor]:
-    """Every 4-D parameter, once, under its first path."""
+def filters_by_path(model: nn.Layer, layers: str = FILTERS) -> dict[str, paddle.Tensor]:
+    """Every weight that pruning is about, once, under its first path: 4-D parameters, or those of all layers."""
     found: dict[int, str] = {}
-    parameters = {path: t for path, t in tensors_by_path(model).items() if t.ndim == 4 and t.persistable}
+    roles = roles_of(model) if layers == ALL else {}
+    wanted = {tensor_path(path, "weight") for path, role in roles.items() if role.makes_units(layers)}
+    parameters = {
+        path: t
+        for path, t in tensors_by_path(model).items()
+        if t.persistable and (t.ndim == 4 or path in wanted)
+    }
     for path, tensor in parameters.items():
         found.setdefault(id(tensor), path)
     return {path: parameters[path] for path in found.values()}

@@ -141,7 +141,7 @@ class Tracer:
                 if port is not None:
                     graph.add(port)
         self._doubt_what_cannot_move()
-        filters = [role for role in self._roles.values() if _has_filters(role)]
+        filters = [role for role in self._roles.values() if role.makes_units(graph.layers)]
         self._follow(filters if into is None else self._arriving(filters, into))
         followed = [role for role in filters if role.path in self._reach and role.path not in graph.reasons]
         self._follow(self._partners(followed))
@@ -214,7 +214,7 @@ class Tracer:
         others = [
             r
             for r in self._roles.values()
-            if r.kind == "mixer" and r.outputs is not None and not _has_filters(r)
+            if r.kind == "mixer" and r.outputs is not None and not r.makes_units(self._graph.layers)
         ]
         if not others:
             return []
@@ -357,7 +357,3 @@ def _exit_size(role: Role) -> int:
     assert role.outputs is not None
     return role.outputs.size
 
-
-def _has_filters(role: Role) -> bool:
-    """Whether the layer makes channels with a 4-D weight: what pruning is about."""
-    return role.kind == "mixer" and role.outputs is not None and role.layer.weight.ndim == 4

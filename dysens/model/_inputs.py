@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -169,12 +170,34 @@ def _resized(tree: Any, limit: Callable[[int, int], tuple[int, int]]) -> Any:
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Apply ``function`` to everything in nested dicts, lists and tuples, and keep their shape."""
     if isinstance(tree, dict):
-        return type(tree)((key, map_leaves(function, value)) for key, value in tree.items())
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(map_leaves(function, value) for value in tree))
+        changed = {key: map_leaves(function, value) for key, value in tree.items()}
+        return changed if type(tree) is dict else _of_type(tree, changed)
     if isinstance(tree, (list, tuple)):
-        return type(tree)(map_leaves(function, value) for value in tree)
+        items = [map_leaves(function, value) for value in tree]
+        if type(tree) is list:
+            return items
+        if hasattr(tree, "_fields"):
+            return type(tree)(*items)
+        return tuple(items) if type(tree) is tuple else _of_type(tree, items)
     return function(tree)
+
+
+def _of_type(tree: Any, contents: Any) -> Any:
+    """Contents in a container of the tree's own type.
+
+    Some types cannot be made from any contents: ``paddle.Size``, what Paddle 3.3 gives as the shape of a tensor, takes whole
+    numbers only. It is copied where nothing in it changed, and becomes a plain list where it no longer holds a size.
+    """
+    if isinstance(tree, dict):
+        filled = copy(tree)
+        filled.update(contents)
+        return filled
+    if len(tree) == len(contents) and all(old is new for old, new in zip(tree, contents)):
+        return copy(tree)
+    try:
+        return type(tree)(contents)
+    except TypeError:
+        return contents if isinstance(tree, list) else tuple(contents)
 
 
 def fresh(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -186,9 +209,11 @@ def fresh(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def leaves(tree: Any) -> list[Any]:
     """Everything in nested dicts, lists and tuples, in order."""
-    found: list[Any] = []
-    map_leaves(found.append, tree)
-    return found
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in leaves(value)]
+    if isinstance(tree, (list, tuple)):
+        return [leaf for value in tree for leaf in leaves(value)]
+    return [tree]
 
 
 def view_of(inputs: Any, dtype: str = "float32", training: bool = False) -> View:

@@ -131,8 +131,14 @@ class DygraphSensitivity:
         find = engine_for(engine, layers)
         self._known = {tensor.name: path for path, tensor in filters_by_path(model, layers).items()}
         if not self._known:
-            more = '; layers="all" looks at linear layers and other convolutions too' if layers == FILTERS else ""
-            raise InputError(f"{type(model).__name__} has no 4-D weight, so there are no filters to prune{more}.")
+            more = (
+                '; layers="all" looks at linear layers and other convolutions too'
+                if layers == FILTERS
+                else ""
+            )
+            raise InputError(
+                f"{type(model).__name__} has no 4-D weight, so there are no filters to prune{more}."
+            )
         skipped = matching(skip_vars, self._known, "skip_vars")
         self._analysis = analysis = find(model, self._views)
         left_out = groups_with(analysis.groups, skipped)

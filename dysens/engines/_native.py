@@ -30,6 +30,7 @@ from dysens.groups import (
     connected,
     in_blocks,
     layouts,
+    remembering,
     together,
 )
 from dysens.model import View, eagerly, preserved, tensors_by_path
@@ -192,9 +193,7 @@ def _smaller(model: paddle.nn.Layer, views: Sequence[View]) -> list[View] | None
     return None
 
 
-def _analyse_at(
-    model: paddle.nn.Layer, views: Sequence[View], layers: str
-) -> tuple[Analysis, set[str]]:
+def _analyse_at(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> tuple[Analysis, set[str]]:
     """What can be cut, not yet proven; and the layers that ran in some probe."""
     with preserved(model):
         graph = channel_graph(model, views, layers)
@@ -247,6 +246,8 @@ class _GroupResolver:
         ):
             working, left = rearrange(left)
             settled += working
+        working, left = self._remembering(left, failing)
+        settled += working
         settled, clashing = self._compatible(settled)
         why = {**{group: failing[group] for group in left}, **clashing}
         reasons = {
@@ -331,6 +332,26 @@ class _GroupResolver:
             if group is not None and self._trial([group]) is None:
                 return group
         return None
+
+    def _remembering(
+        self, groups: list[ChannelGroup], reasons: dict[ChannelGroup, str]
+    ) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
+        """Let attributes of blocks follow the widths; where that does not help either, the last trial is the reason."""
+        working: list[ChannelGroup] = []
+        left: list[ChannelGroup] = []
+        for group in groups:
+            balanced = (
+                in_blocks([group], self._graph.roles, self._tensors, equal) for equal in (True, False)
+            )
+            for form in (group, *(form for form in balanced if form is not None)):
+                found, wrong = remembering(form, self._model, self._graph.roles, lambda g: self._trial([g]))
+                if found is not None:
+                    working.append(found)
+                    break
+                reasons[group] = wrong or reasons[group]
+            else:
+                left.append(group)
+        return working, left
 
     def _rearranged(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
         working: list[ChannelGroup] = []

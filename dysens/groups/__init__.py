@@ -21,10 +21,29 @@ from dysens.groups._describe import (
     matching,
     skip_reasons,
 )
-from dysens.groups._group import ChannelGroup, Choice, Layout, Removal, checked_ratio, merge_removals
+from dysens.groups._group import (
+    ChannelGroup,
+    Choice,
+    Layout,
+    Remembered,
+    Removal,
+    checked_ratio,
+    merge_removals,
+)
 from dysens.groups._instrument import Call, Visit, numbers, run
-from dysens.groups._layers import ALL, FILTERS, Intake, Port, Role, Slice, filters_by_path, filters_of, roles_of
+from dysens.groups._layers import (
+    ALL,
+    FILTERS,
+    Intake,
+    Port,
+    Role,
+    Slice,
+    filters_by_path,
+    filters_of,
+    roles_of,
+)
 from dysens.groups._probe import Probe
+from dysens.groups._remembered import may_be_share, remembering
 from dysens.groups._reorder import layouts
 
 __all__ = [
@@ -43,6 +62,7 @@ __all__ = [
     "Layout",
     "Port",
     "Probe",
+    "Remembered",
     "Removal",
     "Role",
     "Slice",
@@ -60,9 +80,11 @@ __all__ = [
     "in_blocks",
     "layouts",
     "matching",
+    "may_be_share",
     "members_of",
     "merge_removals",
     "numbers",
+    "remembering",
     "roles_of",
     "run",
     "skip_reasons",

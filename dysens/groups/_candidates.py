@@ -18,10 +18,11 @@ from dysens.groups._layers import Port, Role, Slice
 
 FREE = "any channels"
 
-_REPARAMETERISED = (
-    "layer '{0}' computes its weight anew in every forward, from its parameter '{1}' (weight norm or spectral norm); "
-    "remove that before pruning (paddle.nn.utils.remove_weight_norm), and it can be cut"
-)
+_REPARAMETERISED = "layer '{}' computes its weight anew in every forward, from its parameter '{}'{}"
+_HINTS = {
+    "weight_v": " (weight norm); call paddle.nn.utils.remove_weight_norm on it first, and it can be cut",
+    "weight_orig": " (spectral norm); give it a plain weight of the same values first, and it can be cut",
+}
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,7 @@ def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable
     return clusters.values()
 
 
-def _filters(
-    graph: ChannelGraph, port: Port, tensors: Mapping[str, paddle.Tensor]
-) -> tuple[Slice, ...]:
+def _filters(graph: ChannelGraph, port: Port, tensors: Mapping[str, paddle.Tensor]) -> tuple[Slice, ...]:
     """The weights that make the channels of a port, 4-D ones or all; a scale of shape [1, C, 1, 1] makes none."""
     if port.side == "out" and graph.roles[port.layer].makes_units(graph.layers):
         return tuple(piece for piece in port.slices if tensors[piece.tensor].ndim > 1)
@@ -185,7 +184,7 @@ def _not_makers(
         elif layer not in graph.called:
             reasons[path] = f"layer '{layer}' does not run in this forward"
         elif not any(piece.tensor == path for port in _sides(role) for piece in port.slices):
-            reasons[path] = _REPARAMETERISED.format(layer, path.rpartition(".")[2])
+            reasons[path] = _reparameterised(path)
         elif role.kind == "passing" and role.inputs is not None:
             components = {int(component) for component in label[graph.nodes(role.inputs)]}
             why = next((fixed[component] for component in components if component in fixed), None)
@@ -193,6 +192,11 @@ def _not_makers(
                 why or f"the channels that pass layer '{layer}' come from no filter that can be cut"
             )
     return reasons
+
+
+def _reparameterised(path: str) -> str:
+    layer, _, name = path.rpartition(".")
+    return _REPARAMETERISED.format(layer, name, _HINTS.get(name, ""))
 
 
 def _sides(role: Role) -> list[Port]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,18 +12,59 @@ from dysens.errors import InputError
 from dysens.groups._layers import Port, Slice
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """An attribute of a block that holds a width, or a share of one, and has to follow it.
+
+    Attributes:
+        block: The block's path.
+        name: The attribute.
+        port: Whose width it follows.
+        index: Which element of a list it is; None for a plain number.
+        sections: Whether it is a list of widths that make up the port's together, as a split takes it.
+    """
+
+    block: str
+    name: str
+    port: Port
+    index: int | None = None
+    sections: bool = False
+
+    def after(self, now: Any, kept: np.ndarray) -> int | list[int] | None:
+        """The attribute's value when so many channels of the port stay; None if there is none that fits.
+
+        Args:
+            now: Its value.
+            kept: The channels that stay.
+        """
+        if self.sections:
+            ends = np.cumsum([0, *now])
+            counts = np.histogram(kept, ends)[0]
+            return [int(count) for count in counts] if (counts > 0).all() else None
+        number = now if self.index is None else now[self.index]
+        value, rest = divmod(int(number) * len(kept), self.port.size)
+        if rest or not value:
+            return None
+        return value if self.index is None else [*now[: self.index], value, *now[self.index + 1 :]]
+
+
 class Removal(dict[Port, np.ndarray]):
     """Which channels go, for every port that loses some.
 
     Attributes:
         orders: For ports whose channels cannot stay in order, those that stay in the order that they get.
+        remembered: Attributes of blocks that follow the widths.
     """
 
     def __init__(
-        self, gone: Mapping[Port, np.ndarray] | None = None, orders: Mapping[Port, np.ndarray] | None = None
+        self,
+        gone: Mapping[Port, np.ndarray] | None = None,
+        orders: Mapping[Port, np.ndarray] | None = None,
+        remembered: Iterable[Remembered] = (),
     ) -> None:
         super().__init__(gone or {})
         self.orders = dict(orders or {})
+        self.remembered = tuple(remembered)
 
     def kept(self, port: Port) -> np.ndarray:
         """The channels of a port that stay, in their order."""
@@ -47,6 +89,7 @@ class ChannelGroup:
         rule: In words, what may be removed.
         scored: The 4-D weights that make the channels, first the one that names the group.
         layouts: The narrower forms that the group can take, where what stays has to be rearranged; empty for any number.
+        remembered: Attributes of blocks that have to follow the group's width.
     """
 
     name: str
@@ -58,6 +101,7 @@ class ChannelGroup:
     rule: str
     scored: tuple[tuple[Port, Slice], ...]
     layouts: tuple[Layout, ...] = ()
+    remembered: tuple[Remembered, ...] = ()
 
     @property
     def size(self) -> int:
@@ -129,7 +173,8 @@ class ChannelGroup:
         gone = {port: np.flatnonzero((unit >= 0) & chosen[unit]) for port, unit in self.units.items()}
         gone = {port: channels for port, channels in gone.items() if len(channels)}
         form = next((form for form in self.layouts if form.removed == chosen.sum()), None)
-        return Removal(gone, form.orders(self.units, np.flatnonzero(chosen)) if form is not None else {})
+        orders = form.orders(self.units, np.flatnonzero(chosen)) if form is not None else {}
+        return Removal(gone, orders, self.remembered)
 
     def unit_scores(self, channel_scores: Mapping[Port, np.ndarray]) -> np.ndarray:
         """The score of every unit: the mean over its channels in the first scored weight that has any."""
@@ -178,6 +223,7 @@ def merge_removals(removals: Iterable[Removal]) -> Removal:
         for port, channels in removal.items():
             merged[port] = np.union1d(merged[port], channels) if port in merged else channels
         merged.orders.update(removal.orders)
+        merged.remembered = tuple(dict.fromkeys([*merged.remembered, *removal.remembered]))
     # An order counts all that its own group leaves; others may take more.
     for port, order in merged.orders.items():
         merged.orders[port] = order[~np.isin(order, merged[port])] if port in merged else order

@@ -356,4 +356,3 @@ def meets(reach: Reach, moved: Mapping[str, np.ndarray]) -> bool:
 def _exit_size(role: Role) -> int:
     assert role.outputs is not None
     return role.outputs.size
-

@@ -66,7 +66,8 @@ def cut(
     layers = dict(model.named_sublayers(include_self=True))
     for path, values in plan.attributes.items():
         for name, value in values.items():
-            setattr(layers[path], name, value)
+            now = getattr(layers[path], name, None)
+            setattr(layers[path], name, tuple(value) if isinstance(now, tuple) else value)
     _rebuild_flat_weights(layers[path] for path in plan.attributes)
     # What was folded is in the weights now; its matrices would only take up memory.
     model.__dict__[_HISTORY] = (*history(model), replace(plan, mixes=()))

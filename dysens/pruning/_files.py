@@ -1,7 +1,8 @@
 """What a pruned model's files may hold: weights without code, and a plan that is checked number by number.
 
-A plan can only make tensors narrower and tell layers their new width. What it may set is in an allow-list, and a width can
-only become smaller, so that a file cannot switch anything else in a network.
+A plan can only make tensors narrower and tell layers their new width. What it may set by name is in an allow-list, and a
+width can only become smaller. Any other attribute has to hold a width, a share or a list of sections of what the same plan cuts
+inside that block, and can only be set to what is left of it: a file cannot switch anything else in a network.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,9 +22,9 @@ from paddle.nn.layer.conv import _ConvNd
 
 from dysens._pickle import read_plain
 from dysens.errors import InputError, UnsafePickleError, in_a_sentence
-from dysens.groups import Role, roles_of
+from dysens.groups import Role, may_be_share, roles_of
 from dysens.model import tensors_by_path
-from dysens.pruning._plan import PrunePlan
+from dysens.pruning._plan import PrunePlan, TensorCut
 from dysens.pruning._widths import WIDTH_ATTRIBUTES
 
 MAX_WEIGHTS_BYTES = 8 * 2**30
@@ -113,6 +115,11 @@ def _join_big_arrays(state: dict[str, Any], path: Path) -> None:
 
 FORMAT = 2  # 2 knows "order"; a plan that needs none is written as 1, for those who have an older dysens
 
+_NO_WIDTH = (
+    "{} is refused: it sets '{:.80}' of layer '{:.80}', which is no width of what is cut there, and a plan may set nothing "
+    "else."
+)
+
 MAX_PLAN_BYTES = 64 * 2**20
 """Far more than the plan of any network needs."""
 
@@ -187,12 +194,10 @@ class PlanFile:
             if not isinstance(values, dict):
                 raise self._damaged(f"the attributes of layer '{path:.80}' are no list of names and widths")
             for name, value in values.items():
-                if name not in WIDTH_ATTRIBUTES:
-                    raise InputError(
-                        f"{self.path} is refused: it sets '{name:.80}' of layer '{path:.80}', which is no width, and a plan "
-                        "may set nothing else."
-                    )
-                if not _is_whole(value, 1):
+                if not name.isidentifier() or name.startswith("__"):
+                    raise InputError(_NO_WIDTH.format(self.path, name, path))
+                listed = isinstance(value, list) and 1 < len(value) <= 16 and name not in WIDTH_ATTRIBUTES
+                if not (all(_is_whole(each, -(2**31)) for each in value) if listed else _is_whole(value, 1)):
                     raise self._damaged(f"'{name}' of layer '{path:.80}' is {value!r:.40}")
         return PrunePlan.from_json(stage)
 
@@ -252,6 +257,7 @@ def check_fits(model: nn.Layer, plan: PrunePlan) -> None:
                 f"but '{item.tensor}' has shape {shape}; build the network as it was before pruning."
             )
     layers = dict(model.named_sublayers(include_self=True))
+    roles = roles_of(model)
     for path, values in plan.attributes.items():
         if path not in layers:
             raise InputError(
@@ -259,12 +265,42 @@ def check_fits(model: nn.Layer, plan: PrunePlan) -> None:
             )
         for name, value in values.items():
             now = layers[path].__dict__.get(name)
+            if name not in WIDTH_ATTRIBUTES:
+                around = [cut for cut in plan.cuts if _is_around(path, cut.tensor)]
+                if path in roles or not _follows(name, now, value, around):
+                    raise InputError(_NO_WIDTH.format("The plan", name, path))
+                continue
             if not _is_whole(now, 1):
                 raise InputError(f"The plan sets '{name}' of layer '{path}', which has no such width.")
             if value > now:
                 raise InputError(
                     f"The plan sets '{name}' of layer '{path}' to {value}, and a cut cannot make it wider than {now}."
                 )
+
+
+def _is_around(block: str, tensor: str) -> bool:
+    """Whether a tensor lies in a block, or beside it in the same block (a layer without weights, which only reshapes)."""
+    inside = f"{block}." if block else ""
+    return tensor.startswith((inside, f"{block.rpartition('.')[0]}." if "." in block else inside))
+
+
+def _follows(name: str, now: Any, value: Any, cuts: Iterable[TensorCut]) -> bool:
+    """Whether a value is what the attribute becomes by one of the cuts: its width, a share of that, or sections."""
+    for cut in cuts:
+        left = cut.size - len(cut.removed)
+        if isinstance(value, int):
+            share = now == cut.size or (may_be_share(name) and _is_whole(now, 1) and cut.size % now == 0)
+            if share and value * cut.size == now * left:
+                return True
+        elif isinstance(now, (list, tuple)) and len(now) == len(value):
+            changed = [place for place, pair in enumerate(zip(now, value)) if pair[0] != pair[1]]
+            if len(changed) == 1 and (now[changed[0]], value[changed[0]]) == (cut.size, left):
+                return True
+            if all(_is_whole(each, 1) for each in (*now, *value)) and sum(now) == cut.size:
+                counts = np.histogram(cut.kept, np.cumsum([0, *now]))[0]
+                if counts.tolist() == value:
+                    return True
+    return False
 
 
 def check_widths(model: nn.Layer, plan: PrunePlan) -> None:

@@ -99,14 +99,14 @@ class PrunePlan:
 
     Attributes:
         cuts: What goes from which tensor.
-        attributes: New values of layer attributes, by layer path.
+        attributes: New values of layer attributes (whole numbers, or lists of them), by layer path.
         masks: The entries of consuming weights that have to be zero to get the same outputs without cutting.
         shifts: What biases take over; carried out before anything is cut or masked.
         mixes: What weights that stay take over from those that go; carried out first, on the weights as they were.
     """
 
     cuts: tuple[TensorCut, ...] = ()
-    attributes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     masks: tuple[TensorCut, ...] = ()
     shifts: tuple[TensorShift, ...] = ()
     mixes: tuple[TensorMix, ...] = ()
@@ -175,7 +175,7 @@ def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None
     """
     cuts: dict[tuple[str, int], TensorCut] = {}
     masks: dict[tuple[str, int], TensorCut] = {}
-    attributes: dict[str, dict[str, int]] = {}
+    attributes: dict[str, dict[str, Any]] = {}
     shifts: dict[str, TensorShift] = {}
     mixes: list[TensorMix] = []
     for layer, ports in _by_layer(removal).items():
@@ -201,6 +201,7 @@ def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None
             shifts.update({shift.tensor: shift for shift in folded.shifts})
     if model is not None:
         attributes.update(_of_blocks(model, roles, removal, attributes))
+        _remember(model, removal, attributes)
     return PrunePlan(
         tuple(cuts.values()), attributes, tuple(masks.values()), tuple(shifts.values()), tuple(mixes)
     )
@@ -221,6 +222,26 @@ def _of_blocks(
     return block_attributes(model, roles, widths["in"], widths["out"], groups)
 
 
+def _remember(model: nn.Layer, removal: Removal, attributes: dict[str, dict[str, Any]]) -> None:
+    """Add the attributes that are known, from a trial, to follow widths.
+
+    Raises:
+        CannotCutError: A width would be left that an attribute cannot tell.
+    """
+    rules = [rule for rule in removal.remembered if rule.port in removal]
+    blocks = dict(model.named_sublayers(include_self=True)) if rules else {}
+    for rule in rules:
+        own = attributes.setdefault(rule.block, {})
+        now = own.get(rule.name, getattr(blocks[rule.block], rule.name))
+        value = rule.after(now, removal.kept(rule.port))
+        if value is None:
+            raise CannotCutError(
+                f"'{rule.name}' of layer '{rule.block}' is {now} for {rule.port.size} channels of layer '{rule.port.layer}', "
+                f"and cannot tell {len(removal.kept(rule.port))}"
+            )
+        own[rule.name] = value
+
+
 def translated(removal: Removal, history: Iterable[PrunePlan], roles: Mapping[str, Role]) -> Removal:
     """Channels of the whole model in the numbering of the cut one.
 
@@ -237,6 +258,7 @@ def translated(removal: Removal, history: Iterable[PrunePlan], roles: Mapping[st
         if port in removal.orders:
             order = place[removal.orders[port]]
             result.orders[current] = order[order >= 0]
+        result.remembered += tuple(replace(r, port=current) for r in removal.remembered if r.port == port)
     return result
 
 
@@ -256,6 +278,7 @@ def group_now(group: ChannelGroup, history: Iterable[PrunePlan], roles: Mapping[
         group,
         units={current: group.units[port][remaining] for port, (current, remaining) in ports.items()},
         scored=tuple((ports[port][0], pieces[piece.tensor, piece.axis]) for port, piece in group.scored),
+        remembered=tuple(replace(rule, port=ports[rule.port][0]) for rule in group.remembered),
     )
 
 

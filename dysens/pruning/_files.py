@@ -279,9 +279,9 @@ def check_fits(model: nn.Layer, plan: PrunePlan) -> None:
 
 
 def _is_around(block: str, tensor: str) -> bool:
-    """Whether a tensor lies in a block, or beside it in the same block (a layer without weights, which only reshapes)."""
-    inside = f"{block}." if block else ""
-    return tensor.startswith((inside, f"{block.rpartition('.')[0]}." if "." in block else inside))
+    """Whether a tensor lies in a block, or beside it in the same block: what fills a block, or reads it, may be its neighbour."""
+    parent = block.rpartition(".")[0]
+    return not parent or tensor.startswith(f"{parent}.")
 
 
 def _follows(name: str, now: Any, value: Any, cuts: Iterable[TensorCut]) -> bool:

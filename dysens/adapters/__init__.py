@@ -6,6 +6,6 @@ name: each needs packages that the other does not.
 
 from dysens.adapters._layer import LayerTask
 from dysens.adapters._shared import Exported, install_command
-from dysens.adapters.base import Scoring, Task
+from dysens.adapters.base import Reading, Scoring, Task, Unlabelled
 
-__all__ = ["Exported", "LayerTask", "Scoring", "Task", "install_command"]
+__all__ = ["Exported", "LayerTask", "Reading", "Scoring", "Task", "Unlabelled", "install_command"]

@@ -91,6 +91,11 @@ class LayerTask(Task):
         return self._scoring
 
     @property
+    def has_evaluator(self) -> bool:
+        """Whether one was given."""
+        return self._scoring is not None
+
+    @property
     def indicator(self) -> str:
         """Whatever it measures."""
         return "score"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Union
 
+import numpy as np
 import paddle
 
 from dysens.adapters._shared import Exported
 from dysens.costs import Inputs
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator
+from dysens.flags import flag
 from dysens.ratios import write_ratio_file
 from dysens.sweep import Build
 
@@ -21,6 +24,48 @@ logger = logging.getLogger(__name__)
 
 Scoring = Union[Evaluator, Callable[[], Any]]
 """What scores a model: an `Evaluator`, or a function that scores the live model by itself."""
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """The arguments of a network's forward, call by call; can be read more than once.
+
+    Attributes:
+        batches: What they are taken from.
+        arguments: From a batch to the arguments.
+        name: What the data are, for people.
+    """
+
+    batches: Iterable[Any]
+    arguments: Callable[[Any], tuple[Any, ...]]
+    name: str
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return map(self.arguments, self.batches)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a network made of one image.
+
+    Attributes:
+        image: Bytes, height by width by 3, as the network saw it.
+        regions: What it found: the corners in this image, and a name.
+        text: What it read; None for a network that finds regions.
+    """
+
+    image: np.ndarray
+    regions: tuple[tuple[tuple[tuple[float, float], ...], str], ...] = ()
+    text: str | None = None
+
+
+def picture_of(image: Any) -> np.ndarray:
+    """A normalised image (channels first) as bytes to look at; the darkest value is black, the brightest white."""
+    array = np.asarray(image, dtype="float64")
+    low, high = float(array.min()), float(array.max())
+    array = (array - low) / (high - low) if high > low else np.zeros_like(array)
+    array = np.repeat(array, 3, axis=0) if array.shape[0] == 1 else array[:3]
+    return np.rint(255 * array).astype("uint8").transpose(1, 2, 0)
 
 
 class Task(ABC):
@@ -69,6 +114,33 @@ class Task(ABC):
     @abstractmethod
     def evaluator(self) -> Scoring:
         """Scores `model`."""
+
+    @property
+    def has_evaluator(self) -> bool:
+        """Whether anything is named that scores `model`; a config always names it."""
+        return True
+
+    def unlabelled(self) -> Unlabelled:
+        """What `compress` calibrates on: inputs like those that matter, by default the evaluator's; labels are not looked at.
+
+        Raises:
+            InputError: There are no data.
+        """
+        evaluator = self.evaluator if self.has_evaluator else None
+        if not isinstance(evaluator, Evaluator):
+            raise InputError(
+                f"There are no data to calibrate on: give {flag('data')} package.module:function, a function that returns them "
+                "(unlabelled inputs of the model), or an Evaluator, which shows its own."
+            )
+        return Unlabelled(evaluator.batches(), evaluator.arguments, f"data of {evaluator.name}")
+
+    def readings(self, count: int) -> Sequence[Reading]:
+        """What `model`, as it is now, makes of the first images of the evaluation data; nothing where that cannot be shown.
+
+        Args:
+            count: How many images at most.
+        """
+        return ()
 
     @property
     @abstractmethod

@@ -5,6 +5,15 @@ looked at on a machine without Paddle. So commands import what they work with in
 """
 
 from dysens.cli._program import COMMANDS, main, parser
-from dysens.cli._tools import Tool, eval_tool, export_tool, sensitivity_tool
+from dysens.cli._tools import Tool, compress_tool, eval_tool, export_tool, sensitivity_tool
 
-__all__ = ["COMMANDS", "Tool", "eval_tool", "export_tool", "main", "parser", "sensitivity_tool"]
+__all__ = [
+    "COMMANDS",
+    "Tool",
+    "compress_tool",
+    "eval_tool",
+    "export_tool",
+    "main",
+    "parser",
+    "sensitivity_tool",
+]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -271,6 +272,34 @@ def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
         )
     scoring: Scoring = made
     return scoring
+
+
+def named_data(name: str) -> Any:
+    """What ``--data`` names: a function without parameters that returns inputs of the model, or an Evaluator.
+
+    Raises:
+        InputError: There is no such function, or it returns nothing that can be read.
+    """
+    from dysens.evaluators import Evaluator
+
+    function = _imported_here(name, "the data")
+    made = function()
+    if isinstance(made, Evaluator) or (
+        isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping))
+    ):
+        return made
+    raise InputError(
+        f'The data "{name}" have to be inputs of the model, one after the other, a loader, or an Evaluator, not {made!r:.80}.'
+    )
+
+
+def in_folder(name: ModelName, folder: Path) -> ModelName:
+    """The same model with its checkpoints below a folder, unless the user said where they go."""
+    keys = {OCR: "Global.save_model_dir", DET: "save_dir"}
+    if name.kind not in keys:
+        return name
+    place = f"{keys[name.kind]}={json.dumps(str(folder))}"  # a JSON string is one in YAML
+    return replace(name, settings=(place, *name.settings))
 
 
 def _imported_here(name: str, what: str) -> Callable[..., Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from dysens.cli._terminal import CommandParser, Output, count, names, number, nu
 from dysens.criteria import CRITERIA
 
 if TYPE_CHECKING:
-    from dysens.pipeline import Measuring
+    from dysens.pipeline import Compressing, Measuring
     from dysens.ratios import Target
 
 FAST = ("auto", "on", "off")
@@ -31,6 +31,8 @@ class Command:
         add_options: Tells the parser what it takes.
         run: Does it; a mistake of the user is a `DysensError`.
         kept: From the options, in words what is kept if it is interrupted; the same command then goes on from there.
+        goes_on: From the options, the command that goes on instead of the same one; None for the same one.
+        columns: What the columns of its table mean.
     """
 
     name: str
@@ -39,16 +41,19 @@ class Command:
     example: str
     add_options: Callable[[CommandParser], None]
     run: Callable[[Namespace, Output], None]
-    kept: Callable[[Namespace], str] | None = None
+    kept: Callable[[Namespace], str | None] | None = None
+    goes_on: Callable[[Namespace], str | None] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Any]:
         """What its parser is made with."""
         indented = "\n".join(f"  {line}" for line in self.example.splitlines())
+        legend = "".join(f"\n  {name:<14} {meaning}" for name, meaning in self.columns.items())
         return {
             "prog": f"dysens {self.name}",
             "usage": f"dysens {self.name} {self.arguments}",
             "description": f"{self.summary[0].upper()}{self.summary[1:]}.",
-            "epilog": f"example:\n{indented}",
+            "epilog": f"example:\n{indented}" + (f"\n\ncolumns:{legend}" if legend else ""),
         }
 
 
@@ -169,6 +174,52 @@ def measuring_of(options: Namespace, sen_file: Path, progress: bool, observer: A
         options.force,
         progress,
         observer,
+    )
+
+
+def add_compressing(parser: CommandParser) -> None:
+    """What `compress` takes, besides the model, what scores it and what stays."""
+    parser.option("flops", type=number, metavar="F", help="share of the FLOPs to remove: 0.5 or 50%%")
+    parser.option("params", type=number, metavar="P", help="or share of the parameters")
+    parser.option("latency", type=number, metavar="T", help="or share of the time, measured")
+    parser.option("max_loss", type=number, metavar="L", help="relative loss of score allowed at most")
+    parser.option("samples", type=count, default=64, metavar="N", help="inputs to calibrate on (64)")
+    parser.option("align", type=count, default=8, metavar="N", help="leave a multiple of N channels (8)")
+    parser.option(
+        "runtime",
+        default="paddle",
+        metavar="WHAT",
+        help="paddle, openvino, onnxruntime, or a command",
+    )
+    parser.option("data", metavar="DATA", help="module:function that returns inputs, unlabelled")
+    parser.option("sens", type=Path, metavar="SENS", help="a sweep: one more way to share it out")
+    parser.option("train", action="store_true", help="train on with the framework's own loop")
+    parser.option("export", action="store_true", help="export the result for inference")
+    parser.option("anyway", action="store_true", help="train even if the cut lost over a fifth")
+    parser.option("force", action="store_true", help="replace a compressed model that is there")
+
+
+def compressing_of(options: Namespace, folder: Path, progress: bool) -> Compressing:
+    """How to compress, from the options of `add_compressing`."""
+    from dysens.pipeline import Compressing
+    from dysens.results import Sensitivities
+
+    return Compressing(
+        folder,
+        options.flops,
+        options.params,
+        options.latency,
+        options.max_loss,
+        options.samples,
+        options.align,
+        options.runtime,
+        sens=Sensitivities.load(options.sens) if options.sens is not None else None,
+        data_name=options.data or "",
+        train=options.train,
+        export=options.export,
+        anyway=options.anyway,
+        replace=options.force,
+        progress=progress,
     )
 
 

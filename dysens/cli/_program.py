@@ -14,6 +14,7 @@ from typing import Any
 
 import dysens
 from dysens.cli._analysis import GROUPS, PLOT, RATIOS, REPORT, SEARCH, SWEEP
+from dysens.cli._compress import COMPRESS
 from dysens.cli._files import CONVERT, MERGE, SHOW
 from dysens.cli._options import Command, add_common
 from dysens.cli._produce import DEMO, EVAL, EXPORT, PRUNE, TRAIN
@@ -26,7 +27,7 @@ from dysens.progress import shown_log
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
-        *(GROUPS, SWEEP, SEARCH, SHOW, PLOT, REPORT, RATIOS, PRUNE),
+        *(COMPRESS, GROUPS, SWEEP, SEARCH, SHOW, PLOT, REPORT, RATIOS, PRUNE),
         *(TRAIN, EVAL, EXPORT, MERGE, CONVERT, DEMO),
     )
 }
@@ -108,11 +109,12 @@ def overview() -> str:
         [
             "usage: dysens COMMAND [options]",
             "",
-            "Measure what each group of filters is worth, choose ratios, prune.",
+            "Make a model smaller; measure what each group of filters is worth, prune.",
             "",
             *lines,
             "",
             "example:",
+            "  dysens compress config.yml --flops 50% --train --export -o out",
             "  dysens sweep net:build --input-shape 1,3,224,224 -o sens.jsonl",
             "  dysens prune net:build sens.jsonl --flops 0.5 -o out/pruned",
             "",
@@ -134,8 +136,9 @@ def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
         with results_apart() as results, shown_log(level), spelled(DYSENS):
             command.run(options, Output(results, getattr(options, "json", False), options.quiet))
     except KeyboardInterrupt:
-        typed = typed_again(words, "dysens")
-        print(interrupted(typed, command.kept(options) if command.kept else None), file=sys.stderr)
+        instead = command.goes_on(options) if command.goes_on else None
+        kept = command.kept(options) if command.kept else None
+        print(interrupted(typed_again(words, "dysens"), kept, instead), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return _close_silently()
@@ -154,15 +157,18 @@ def hush_paddle(debug: bool) -> None:
         warnings.filterwarnings("ignore", category=UserWarning, module="paddle")
 
 
-def interrupted(command: str, kept: str | None) -> str:
+def interrupted(command: str, kept: str | None, instead: str | None = None) -> str:
     """What to say after Ctrl-C.
 
     Args:
         command: As it can be typed again.
         kept: In words, what is not lost; None if there is nothing to go on from.
+        instead: What goes on from there, if not the same command.
     """
     if kept is None:
         return "\nInterrupted."
+    if instead is not None:
+        return f"\nInterrupted: {kept}. To go on from there:\n  {instead}"
     return f"\nInterrupted: {kept}. The same command goes on from there:\n  {command}"
 
 

@@ -113,6 +113,7 @@ class CommandParser(argparse.ArgumentParser):
         "sen_file": ["-o"],
         "output": ["-o"],
         "evaluator": ["-e"],
+        "skip_vars": ["--skip"],
     }
     repeats: ClassVar[bool] = False
 
@@ -200,9 +201,9 @@ def one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 
 def number(text: str) -> float:
-    """A number."""
+    """A number, or a share in percent: 50% is 0.5."""
     try:
-        return float(text)
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f'"{text}" is not a number.') from None
 

@@ -13,21 +13,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dysens.cli._compress import kept_of, remarks, run_compress
 from dysens.cli._files import kept_in
 from dysens.cli._models import DET, OCR, ModelName, config_kind, subject_of, task_of
 from dysens.cli._options import (
     add_choice_of_filters,
     add_common,
+    add_compressing,
+    add_eval_only,
     add_evaluator,
     add_measuring,
     add_target,
     add_workers,
+    compressing_of,
     measuring_of,
     target_of,
 )
 from dysens.cli._produce import scored_export
-from dysens.cli._program import INTERRUPTED, interrupted
-from dysens.cli._terminal import CommandParser, number, one_of
+from dysens.cli._program import INTERRUPTED, hush_paddle, interrupted
+from dysens.cli._terminal import CommandParser, names, number, one_of
 from dysens.errors import DysensError, InputError
 from dysens.flags import Spelling, flag, spelled
 from dysens.progress import shown_log
@@ -95,6 +99,7 @@ class Tool:
     def main(self, words: Sequence[str] | None = None) -> None:
         """Run the tool; a mistake of the user ends it with a sentence, Ctrl-C with how to go on."""
         options = self.parse(words)
+        hush_paddle(options.debug)
         level = logging.WARNING if options.quiet else logging.DEBUG if options.debug else logging.INFO
         spelling = replace(
             ToolParser.spelling, names={**ToolParser.spelling.names, "weights": WEIGHTS[self.kind]}
@@ -104,8 +109,7 @@ class Tool:
                 self.run(options, self._name(options))
         except KeyboardInterrupt:
             typed = shlex.join(["python", self.file, *(sys.argv[1:] if words is None else words)])
-            journal = getattr(options, "sen_file", None)
-            print(interrupted(typed, kept_in(journal) if journal else None), file=sys.stderr)
+            print(interrupted(typed, *_kept(options)), file=sys.stderr)
             raise SystemExit(INTERRUPTED) from None
         except DysensError as error:
             if options.debug:
@@ -129,6 +133,17 @@ class Tool:
         )
 
 
+def _kept(options: Namespace) -> tuple[str | None, str | None]:
+    """In words, what an interrupted tool leaves, and what goes on from there if not the same command."""
+    journal, folder = getattr(options, "sen_file", None), getattr(options, "compressed_to", None)
+    if folder is None:
+        return (kept_in(journal) if journal else None), None
+    kept = kept_of(folder)
+    tool = "ocr_sensitivity.py" if hasattr(options, "submodel") else "det_sensitivity.py"
+    words = ["python", f"tools/{tool}", "-c", options.config, *(["-o", *options.opt] if options.opt else [])]
+    return kept, shlex.join([*words, "--steps", "train", "--save", str(folder / "pruned")])
+
+
 def sensitivity_tool(kind: str, file: str, description: str | None) -> Tool:
     """The tool that sweeps, chooses ratios, prunes and trains.
 
@@ -148,6 +163,37 @@ def eval_tool(kind: str, file: str, description: str | None) -> Tool:
 def export_tool(kind: str, file: str, description: str | None) -> Tool:
     """The tool that exports a network, see `sensitivity_tool`."""
     return Tool(kind, file, description, _add_export, _export)
+
+
+def compress_tool(kind: str, file: str, description: str | None) -> Tool:
+    """The tool that goes from a config to a smaller model in one go, see `sensitivity_tool`."""
+    return Tool(kind, file, description, _add_compress, _compress)
+
+
+def _add_compress(parser: CommandParser) -> None:
+    parser.option(
+        "out", type=Path, metavar="DIR", help="folder for the result (compressed beside the checkpoints)"
+    )
+    add_compressing(parser)
+    add_evaluator(parser)
+    parser.list_option(
+        "skip_vars", names, default=[], metavar="A,B..", help="these stay whole (patterns too)"
+    )
+    add_eval_only(parser)
+
+
+def _compress(options: Namespace, name: ModelName) -> None:
+    compressing_of(
+        options, options.out or Path(), not options.quiet
+    ).check_budget()  # before anything is built
+    task = task_of(name)
+    folder = options.out or task.folder / "compressed"
+    options.compressed_to = folder  # where an interrupted one is
+    compressing = compressing_of(options, folder, not options.quiet)
+    compressed, error = run_compress(name, options, compressing, task)
+    print(f"{compressed}\n{remarks(compressed)}")
+    if error is not None:
+        raise error
 
 
 def _add_sensitivity(parser: CommandParser) -> None:

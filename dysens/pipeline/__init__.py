@@ -1,7 +1,11 @@
-"""From a task to a smaller network: sweep or search, ratios, prune, train, score, export.
+"""From a task to a smaller network: compress in one call; or sweep or search, ratios, prune, train, score, export.
 
 A `Task` (`dysens.adapters`) says what the network is. Each step is a function, and goes on from what the one before gave or
 wrote; ``dysens`` and tools/ are front ends of these functions.
+
+    compress(Subject(task), Compressing(Path("out"), flops=0.5, train=True, export=True))
+
+or step by step
 
     subject = Subject(task)
     sens = sweep(subject, Measuring(Path("sens.jsonl")))
@@ -10,6 +14,16 @@ wrote; ``dysens`` and tools/ are front ends of these functions.
     task.export(task.export_folder)
 """
 
+from dysens.pipeline._compress import (
+    EXPORTED_TO,
+    RUINED,
+    SAVED_AS,
+    TRAINED_IN,
+    Compressed,
+    Compressing,
+    RuinedError,
+    compress,
+)
 from dysens.pipeline._measure import Measuring, result_file, search, search_file, sweep
 from dysens.pipeline._produce import (
     Cut,
@@ -21,21 +35,46 @@ from dysens.pipeline._produce import (
     train,
     warn_of_other_weights,
 )
+from dysens.pipeline._states import (
+    DISTILLED,
+    EXPORTED,
+    ORIGINAL,
+    PRUNED,
+    TRAINED,
+    Row,
+    States,
+    states_table,
+)
 from dysens.pipeline._steps import RATIOS_FILE, SAVE, SEN_FILE, STEPS, Say, StepOptions, run_steps
 from dysens.pipeline._subject import Subject
 
 __all__ = [
+    "DISTILLED",
+    "EXPORTED",
+    "EXPORTED_TO",
+    "ORIGINAL",
+    "PRUNED",
     "RATIOS_FILE",
+    "RUINED",
     "SAVE",
+    "SAVED_AS",
     "SEN_FILE",
     "STEPS",
+    "TRAINED",
+    "TRAINED_IN",
+    "Compressed",
+    "Compressing",
     "Cut",
     "Measuring",
+    "Row",
+    "RuinedError",
     "Say",
     "Scored",
+    "States",
     "StepOptions",
     "Subject",
     "choose",
+    "compress",
     "criterion_of",
     "prune",
     "result_file",
@@ -43,6 +82,7 @@ __all__ = [
     "score",
     "search",
     "search_file",
+    "states_table",
     "sweep",
     "train",
     "warn_of_other_weights",

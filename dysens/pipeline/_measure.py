@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dysens.adapters import Scoring
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator
 from dysens.flags import flag
+from dysens.pipeline._scoring import guarded
 from dysens.pipeline._subject import Subject
 from dysens.results import Point, Sensitivities, continue_slim_file, is_slim_file
 from dysens.sweep import Observer, SearchResult, checked_ratios
@@ -106,7 +106,7 @@ def _arguments(subject: Subject, options: Measuring) -> dict[str, Any]:
     subject.check_weights()
     options.sen_file.parent.mkdir(parents=True, exist_ok=True)
     return {
-        "eval_func": _guarded(subject),
+        "eval_func": guarded(subject),
         "ratios": options.ratios,
         "sen_file": options.sen_file,
         "target_vars": options.only or subject.deployed,
@@ -116,50 +116,3 @@ def _arguments(subject: Subject, options: Measuring) -> dict[str, Any]:
         "fast": options.fast,
         "observer": options.observer,
     }
-
-
-def _guarded(subject: Subject) -> Scoring:
-    """The evaluator; the task's own refuses a baseline that is too low, when a sweep asks for it and before any point."""
-    evaluator, lowest = subject.evaluator, subject.task.lowest_baseline
-    if subject.scoring is not None or lowest is None or not isinstance(evaluator, Evaluator):
-        return evaluator
-    return _Guarded(evaluator, lowest, subject.task.low_baseline_hint())
-
-
-class _Guarded(Evaluator):
-    """An evaluator whose first score has to be high enough to measure losses against: a sweep asks for the baseline first.
-
-    Args:
-        evaluator: Does all the work.
-        lowest: The first score must not be below.
-        hint: What to look at if it is.
-    """
-
-    def __init__(self, evaluator: Evaluator, lowest: float, hint: str) -> None:
-        self.name = evaluator.name
-        self.higher_is_better = evaluator.higher_is_better
-        self._evaluator = evaluator
-        self._lowest: float | None = lowest
-        self._hint = hint
-
-    def batches(self) -> Iterable[Any]:
-        """The evaluator's."""
-        return self._evaluator.batches()
-
-    def arguments(self, batch: Any) -> tuple[Any, ...]:
-        """The evaluator's."""
-        return self._evaluator.arguments(batch)
-
-    def measure(self, outputs: Any, batch: Any) -> Any:
-        """The evaluator's."""
-        return self._evaluator.measure(outputs, batch)
-
-    def score(self, measurements: Sequence[Any]) -> float:
-        """The evaluator's; the first is the baseline."""
-        score = self._evaluator.score(measurements)
-        lowest, self._lowest = self._lowest, None
-        if lowest is not None and score < lowest:
-            raise InputError(
-                f"The whole network scores {score:.4f} in {self.name}: too little to measure losses against. {self._hint}"
-            )
-        return score

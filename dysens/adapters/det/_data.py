@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,11 @@ import numpy as np
 import paddle
 
 from dysens.adapters._shared import seeded
+from dysens.adapters.base import Reading, picture_of
 from dysens.adapters.det._ppdet import DetConfig, import_ppdet, quiet
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator
+from dysens.model import fresh, preserved
 
 
 def create_dataset(config: DetConfig, role: str) -> Any:
@@ -62,6 +64,29 @@ def example_inputs(size: Size) -> dict[str, paddle.Tensor]:
         "im_shape": paddle.to_tensor([[float(height), float(width)]]),
         "scale_factor": paddle.ones([1, 2]),
     }
+
+
+MODEL_KEYS = ("image", "im_shape", "scale_factor")
+"""What a detector takes of a batch in eval mode."""
+
+
+def eval_arguments(batch: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The dict that a detector is called with: the image, its size and its scale."""
+    return ({key: batch[key] for key in MODEL_KEYS},)
+
+
+def train_images(config: DetConfig) -> tuple[Iterable[Any], Callable[[Any], tuple[Any, ...]], str]:
+    """Images of ``TrainDataset`` one by one, prepared by ``EvalReader``: without augmentation.
+
+    Returns:
+        The batches, what a detector takes of one, and what the data are.
+    """
+    with config.installed() as live, quiet():
+        dataset = create_dataset(config, "TrainDataset")
+        # One by one: images have different numbers of labelled boxes, which a batch could not stack.
+        sampler = paddle.io.BatchSampler(dataset, batch_size=1)
+        loader = create_loader(config, "EvalReader", dataset, sampler, live.get("worker_num", 0))
+    return loader, eval_arguments, f"images of TrainDataset ({len(dataset)})"
 
 
 def train_inputs(config: DetConfig, size: Size) -> dict[str, Any]:
@@ -124,7 +149,6 @@ def _transforms(reader: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]
             yield from transform.items()
 
 
-MODEL_KEYS = ("image", "im_shape", "scale_factor")
 _TRUTH_KEYS = {"COCO": ("im_id",), "VOC": ("im_id", "gt_bbox", "gt_class", "difficult", "scale_factor")}
 
 
@@ -178,7 +202,39 @@ class DetEvaluator(Evaluator):
 
     def arguments(self, batch: Any) -> tuple[Any, ...]:
         """The dict that the model is called with: the image, its size and its scale."""
-        return ({key: batch[key] for key in MODEL_KEYS},)
+        return eval_arguments(batch)
+
+    def every_batch(self) -> Iterable[Any]:
+        """The same as `batches`, to be read as often as wanted."""
+        loader: Iterable[Any] = self._loader
+        return loader
+
+    def readings(self, model: paddle.nn.Layer, count: int) -> list[Reading]:
+        """The boxes that the network finds in the first images; it is left as found.
+
+        Args:
+            model: The network.
+            count: How many images at most.
+        """
+        names = self._dataset.get_label_list() if self._kind == "VOC" else None
+        names = names or [
+            name for name, _ in sorted(self._dataset.cname2cid.items(), key=lambda item: item[1])
+        ]
+        found: list[Reading] = []
+        with preserved(model), paddle.no_grad():
+            model.eval()
+            for batch in self._loader:
+                outputs = model(*fresh(self.arguments(batch)))
+                rows, counts = _numpy(outputs["bbox"]), _numpy(outputs["bbox_num"])
+                parts = np.split(rows, np.cumsum(counts)[:-1])
+                images, scales = batch["image"].numpy(), batch["scale_factor"].numpy()
+                found += [
+                    Reading(picture_of(image), _regions(part, scale, names))
+                    for image, part, scale in zip(images, parts, scales)
+                ]
+                if len(found) >= count:
+                    break
+        return found[:count]
 
     def first_inputs(self) -> dict[str, paddle.Tensor]:
         """The images of the first batch, as the model is called with them."""
@@ -249,6 +305,21 @@ class DetEvaluator(Evaluator):
                 f"{self._dataset.get_anno()} labels {labelled} classes, but {self._config.path} builds a network for "
                 f"{predicted}. Set num_classes={labelled}, or point EvalDataset to other data."
             )
+
+
+SHOWN = 0.5  # boxes with a lower score are noise to the eye
+
+
+def _regions(rows: np.ndarray, scale: np.ndarray, names: Sequence[str]) -> tuple[Any, ...]:
+    """Boxes in the image as the network saw it: ppdet gives them in that before resizing, ``scale`` is height and width."""
+    found = []
+    for index, score, *corners in rows.reshape(-1, 6).astype("float64"):
+        if score < SHOWN or not 0 <= int(index) < len(names):
+            continue
+        left, top, right, bottom = (side * float(scale[1 - place % 2]) for place, side in enumerate(corners))
+        points = ((left, top), (right, top), (right, bottom), (left, bottom))
+        found.append((points, f"{names[int(index)]} {score:.2f}"))
+    return tuple(found)
 
 
 def _numpy(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 import paddle
 
 from dysens.adapters._shared import Exported, read_optimizer_state
-from dysens.adapters.base import Task
+from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.det._data import (
     DetEvaluator,
     configured_size,
     create_dataset,
     example_inputs,
+    train_images,
     train_inputs,
 )
 from dysens.adapters.det._export import export, score_exported
@@ -29,6 +31,8 @@ from dysens.flags import setting
 from dysens.pruning import read_state, save_plan, set_optimizer_state
 from dysens.ratios import write_ratio_file
 from dysens.sweep import Build, Built
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -129,6 +133,20 @@ class DetTask(Task):
     def evaluator(self) -> DetEvaluator:
         """Scores the model on the config's ``EvalDataset``."""
         return DetEvaluator(self.config)
+
+    def unlabelled(self) -> Unlabelled:
+        """Images of ``TrainDataset``, prepared by ``EvalReader``; of ``EvalDataset`` where there are none."""
+        try:
+            return Unlabelled(*train_images(self.config))
+        except InputError as error:
+            logger.info(
+                "Calibrates on images of EvalDataset, since those of TrainDataset cannot be read: %s", error
+            )
+            return Unlabelled(self.evaluator.every_batch(), self.evaluator.arguments, "images of EvalDataset")
+
+    def readings(self, count: int) -> Sequence[Reading]:
+        """Boxes that the network finds in the first images of ``EvalDataset``."""
+        return self.evaluator.readings(self.model, count)
 
     @property
     def indicator(self) -> str:

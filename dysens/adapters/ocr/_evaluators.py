@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import paddle
 
+from dysens.adapters.base import Reading, picture_of
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator
+from dysens.model import fresh, preserved
 
 
 class DetCounts(NamedTuple):
@@ -61,16 +64,41 @@ class OcrEvaluator(Evaluator):
         """The image, and the labels where the network wants them in eval mode too."""
         return (batch[0], batch[1:]) if self._with_labels else (batch[0],)
 
+    def readings(self, model: paddle.nn.Layer, count: int) -> list[Reading]:
+        """What the network makes of the first images; it is left as found.
+
+        Args:
+            model: The network.
+            count: How many images at most.
+        """
+        found: list[Reading] = []
+        with preserved(model), paddle.no_grad():
+            model.eval()
+            for batch in self._batches:
+                arrays = _arrays(batch)
+                answers = self._post_process(model(*fresh(self.arguments(batch))), arrays)
+                images = batch[0].numpy()[: count - len(found)]
+                found += [self._reading(image, answers, arrays, row) for row, image in enumerate(images)]
+                if len(found) >= count:
+                    break
+        return found
+
+    def _reading(self, image: np.ndarray, answers: Any, arrays: Sequence[Any], row: int) -> Reading:
+        """What the network made of one image of a batch; lines of text, unless a subclass knows better."""
+        lines = answers[0] if isinstance(answers, tuple) else answers
+        return Reading(picture_of(image), text=str(lines[row][0]))
+
     def _measured(self, outputs: Any, batch: Any) -> Any:
         """A metric that has seen this batch only."""
-        # The image stays a tensor: nothing here looks at it, and it is most of a batch.
-        arrays = [
-            batch[0],
-            *(item.numpy() if isinstance(item, paddle.Tensor) else item for item in batch[1:]),
-        ]
+        arrays = _arrays(batch)
         metric = self._new_metric()
         metric(self._post_process(outputs, arrays), arrays)
         return metric
+
+
+def _arrays(batch: Any) -> list[Any]:
+    # The image stays a tensor: nothing here looks at it, and it is most of a batch.
+    return [batch[0], *(item.numpy() if isinstance(item, paddle.Tensor) else item for item in batch[1:])]
 
 
 class TextDetEvaluator(OcrEvaluator):
@@ -82,6 +110,13 @@ class TextDetEvaluator(OcrEvaluator):
         return DetCounts(
             *(sum(image[key] for image in images) for key in ("gtCare", "detCare", "detMatched"))
         )
+
+    def _reading(self, image: np.ndarray, answers: Any, arrays: Sequence[Any], row: int) -> Reading:
+        _, _, ratio_height, ratio_width = (float(number) for number in arrays[1][row])
+        scale = np.array([ratio_width, ratio_height])  # boxes are those of the image before it was resized
+        boxes = [np.asarray(box, dtype="float64").reshape(-1, 2) * scale for box in answers[row]["points"]]
+        regions = tuple((tuple((float(x), float(y)) for x, y in box), "") for box in boxes)
+        return Reading(picture_of(image), regions)
 
     def score(self, measurements: Sequence[DetCounts]) -> float:
         """The config's main indicator."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import paddle
 
 from dysens.adapters._shared import Exported, seeded
-from dysens.adapters.base import Task
+from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.ocr._config import fill_out_channels, input_shape, network_name, section, takes_labels
 from dysens.adapters.ocr._data import SEED, build_loader, first_samples, label_files
 from dysens.adapters.ocr._evaluators import OcrEvaluator, evaluator_for
@@ -25,6 +26,8 @@ from dysens.costs import Inputs
 from dysens.errors import InputError
 from dysens.flags import setting
 from dysens.sweep import Build, Built
+
+logger = logging.getLogger(__name__)
 
 TRAIN_SAMPLES = 2  # enough for batch norm in training mode
 
@@ -132,6 +135,19 @@ class OcrTask(Task):
             new_metric=self.new_metric,
             with_labels=takes_labels(self.config, training=False),
         )
+
+    def unlabelled(self) -> Unlabelled:
+        """Images of ``Train``, prepared as those of ``Eval`` are; of ``Eval`` where there are none."""
+        try:
+            loader, name = build_loader(_as_in_eval(self.config), "Eval", self.place), "Train"
+        except InputError as error:
+            logger.info("Calibrates on images of Eval, since those of Train cannot be read: %s", error)
+            loader, name = self.eval_dataloader(), "Eval"
+        return Unlabelled(loader, self.evaluator.arguments, f"images of {name} ({len(loader.dataset)})")
+
+    def readings(self, count: int) -> Sequence[Reading]:
+        """Text boxes, or lines, that the network finds in the first images of ``Eval``."""
+        return self.evaluator.readings(self.model, count)
 
     @property
     def build(self) -> Build:
@@ -258,6 +274,15 @@ def _place(config: Mapping[str, Any]) -> Any:
             f"{setting('Global.use_gpu=false')}."
         )
     return paddle.set_device("gpu" if wants_gpu else "cpu")
+
+
+def _as_in_eval(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config whose ``Eval`` reads the images of ``Train``, and prepares them as ever: without augmentation."""
+    images = deepcopy(section(config, "Train.dataset"))
+    images["transforms"] = deepcopy(section(config, "Eval.dataset")["transforms"])
+    if images.get("name") == "MultiScaleDataSet":  # which resizes in a sampler of its own
+        images["name"] = "SimpleDataSet"
+    return {**config, "Eval": {**section(config, "Eval"), "dataset": images}}
 
 
 def _model_post_process(

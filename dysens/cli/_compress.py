@@ -1,0 +1,164 @@
+"""``dysens compress``: from a model to a smaller one, in one command."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dysens.cli._models import ModelName, in_folder, model_name, named_data, subject_of
+from dysens.cli._options import (
+    Command,
+    add_compressing,
+    add_eval_only,
+    add_evaluator,
+    add_json,
+    add_model,
+    compressing_of,
+)
+from dysens.cli._terminal import CommandParser, Output, names
+
+if TYPE_CHECKING:
+    from dysens.adapters import Task
+    from dysens.pipeline import Compressed, Compressing
+
+FOLDER = Path("compressed")
+# As dysens.pipeline has them, which would load Paddle for a page of help.
+PRUNED, TRAINED = "pruned", "trained"
+COLUMNS = {
+    "score": "on the evaluation data, under its own name (hmean, acc, mAP ..)",
+    "FLOPs": "of one forward; a multiply-add is one",
+    "parameters": "numbers in the weights",
+    "file, KiB": "of the model when it is exported in that state",
+    "ms": "of one call of that: median, one thread, timed in turns",
+}
+
+
+def _add_compress(parser: CommandParser) -> None:
+    add_model(parser)
+    parser.option(
+        "output", type=Path, default=FOLDER, metavar="DIR", help=f"folder for the result ({FOLDER})"
+    )
+    add_compressing(parser)
+    add_evaluator(parser)
+    parser.list_option(
+        "skip_vars", names, default=[], metavar="A,B..", help="these stay whole (patterns too)"
+    )
+    add_eval_only(parser)
+    add_json(parser)
+
+
+def _compress(options: Namespace, out: Output) -> None:
+    compressing = compressing_of(options, options.output, not out.quiet)
+    compressing.check()  # before the model is built
+    compressed, error = run_compress(
+        in_folder(model_name(options), options.output / TRAINED), options, compressing
+    )
+    out.result(str(compressed), compressed_data(compressed))
+    out.say(remarks(compressed))
+    if error is not None:
+        raise error
+
+
+def run_compress(
+    name: ModelName, options: Namespace, compressing: Compressing, task: Task | None = None
+) -> tuple[Compressed, Exception | None]:
+    """Compress what a user named; the result, and the sentence that says why it was not trained, if it was not.
+
+    Args:
+        name: What was typed.
+        options: With ``data``, and what `subject_of` takes.
+        compressing: The rest.
+        task: What the name stands for, if it was built already.
+    """
+    from dysens.pipeline import RuinedError, compress
+
+    data = named_data(options.data) if options.data is not None else None
+    subject = subject_of(name, options=options, task=task)
+    try:
+        return compress(subject, replace(compressing, data=data)), None
+    except RuinedError as error:
+        return error.compressed, error
+
+
+def remarks(compressed: Compressed) -> str:
+    """Where the files are, and what was proven, a line each."""
+    outcome = compressed.outcome
+    lines = [
+        f"Removed {outcome.flops_removed:.1%} of the FLOPs and {outcome.params_removed:.1%} of the parameters; the outputs' "
+        f"error is {outcome.output_error:.3g} of their variance, on held-back {compressed.data}.",
+        f"Masked and cut network differ by {outcome.proof:.1e} of the largest value at most.",
+        f"Weights and plan: {compressed.save}.pdparams, {compressed.save}.plan.json (dysens.load_pruned reads both)",
+    ]
+    if compressed.trained is not None:
+        lines.append(f"Checkpoints with their plans: {compressed.trained}")
+    if compressed.exported is not None:
+        lines.append(f"Exported model: {compressed.exported.prefix}; {compressed.exported.comparison}")
+    return "\n".join(lines)
+
+
+def compressed_data(compressed: Compressed) -> dict[str, Any]:
+    """The same as data."""
+    outcome = compressed.outcome
+    return {
+        "states": [asdict(row) for row in compressed.rows],
+        "indicator": compressed.indicator,
+        "scored_on": compressed.scored_on,
+        "calibrated_on": compressed.data,
+        "output_error": outcome.output_error,
+        "difference": outcome.proof,
+        "flops_before": outcome.flops_before,
+        "flops_after": outcome.flops_after,
+        "params_before": outcome.params_before,
+        "params_after": outcome.params_after,
+        "groups": [
+            {"param": name, "path": path, "before": before, "after": after}
+            for name, path, before, after in outcome.widths
+        ],
+        "notes": list(outcome.notes),
+        "weights": f"{compressed.save}.pdparams",
+        "plan": f"{compressed.save}.plan.json",
+        "trained": None if compressed.trained is None else str(compressed.trained),
+        "exported": None if compressed.exported is None else str(compressed.exported.prefix),
+    }
+
+
+def kept_of(folder: Path) -> str | None:
+    """In words, what an interrupted compression leaves; None for nothing."""
+    pruned = folder / PRUNED
+    if not Path(f"{pruned}.plan.json").is_file():
+        return None
+    return f"the compressed network is safe in {pruned}.pdparams, with its plan"
+
+
+def _goes_on(options: Namespace) -> str | None:
+    """Training and exporting go on from the saved cut."""
+    if kept_of(options.output) is None:
+        return None
+    words = [
+        "dysens",
+        "train" if options.train else "export",
+        options.model,
+        "--weights",
+        str(options.output / PRUNED),
+    ]
+    for text in options.set:
+        words += ["--set", text]
+    return shlex.join(words)
+
+
+COMPRESS = Command(
+    "compress",
+    "make a model smaller in one command, without labels",
+    "MODEL (--flops F | --params P | --latency T) [options]",
+    "dysens compress configs/ocr/ch_PP-OCRv3_det.yml --flops 50% \\\n    --train --export -o out\n"
+    "dysens compress net:build --input-shape 1,3,32,32 --latency 0.4\n"
+    "dysens compress resnet18 --weights r18.pdparams --data net:images \\\n    --flops 0.5 -o out",
+    _add_compress,
+    _compress,
+    kept=lambda options: kept_of(options.output),
+    goes_on=_goes_on,
+    columns=COLUMNS,
+)

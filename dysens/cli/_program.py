@@ -133,7 +133,7 @@ def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
     hush_paddle(options.debug)
     level = logging.WARNING if options.quiet else logging.DEBUG if options.debug else logging.INFO
     try:
-        with results_apart() as results, shown_log(level), spelled(DYSENS):
+        with results_apart(options.debug) as results, shown_log(level), spelled(DYSENS):
             command.run(options, Output(results, getattr(options, "json", False), options.quiet))
     except KeyboardInterrupt:
         instead = command.goes_on(options) if command.goes_on else None

@@ -10,8 +10,9 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
 from itertools import chain
+from threading import Thread
 from typing import Any, ClassVar, NoReturn, TextIO
 
 from dysens.errors import nearest
@@ -67,25 +68,49 @@ def _strict(data: Any) -> Any:
     return data
 
 
+# What Paddle's C++ prints to standard output, and nobody who types a command can do anything about.
+_REMARKS = re.compile(rb"\w*CheckIfOneDNNSupport\s*$|.*No ccache found")
+
+
 @contextmanager
-def results_apart() -> Iterator[TextIO]:
-    """Standard output for results alone: what anybody else prints, in Python or in C++, goes to standard error."""
+def results_apart(debug: bool = False) -> Iterator[TextIO]:
+    """Standard output for results alone: what anybody else prints, in Python or in C++, goes to standard error.
+
+    Args:
+        debug: Show Paddle's own remarks too.
+    """
     results = sys.stdout
-    if not _is_descriptor(results, 1):
+    try:
+        kept = os.dup(1)
+    except OSError:  # it is closed
         with redirect_stdout(sys.stderr):
             yield results
         return
     results.flush()
-    kept = os.dup(1)
+    reading, writing = os.pipe()
+    passing = Thread(target=_pass_on, args=(reading, debug), daemon=True)
+    passing.start()
     try:
-        os.dup2(2, 1)
-        # A terminal that knows only ASCII gets escapes for names beyond it, rather than nothing.
-        with os.fdopen(os.dup(kept), "w", encoding=results.encoding, errors="backslashreplace") as apart:
-            yield apart
+        os.dup2(writing, 1)
+        os.close(writing)
+        with ExitStack() as opened, redirect_stdout(sys.stderr):
+            if _is_descriptor(results, 1):
+                # A terminal that knows only ASCII gets escapes for names beyond it, rather than nothing.
+                settings: dict[str, Any] = {"encoding": results.encoding, "errors": "backslashreplace"}
+                results = opened.enter_context(os.fdopen(os.dup(kept), "w", **settings))
+            yield results
     finally:
-        results.flush()
         os.dup2(kept, 1)
         os.close(kept)
+        passing.join(timeout=1)  # a process that outlives the command may still hold the other end
+
+
+def _pass_on(reading: int, debug: bool) -> None:
+    """Write what comes through a pipe to standard error, line by line, without Paddle's remarks."""
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            if debug or not _REMARKS.match(line):
+                os.write(2, line)
 
 
 def _is_descriptor(stream: TextIO, number: int) -> bool:

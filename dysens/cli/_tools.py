@@ -8,7 +8,7 @@ import sys
 import traceback
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,7 +31,7 @@ from dysens.cli._options import (
 )
 from dysens.cli._produce import scored_export
 from dysens.cli._program import INTERRUPTED, hush_paddle, interrupted
-from dysens.cli._terminal import CommandParser, names, number, one_of
+from dysens.cli._terminal import CommandParser, names, number, one_of, results_apart
 from dysens.errors import DysensError, InputError
 from dysens.flags import Spelling, flag, spelled
 from dysens.progress import shown_log
@@ -105,7 +105,12 @@ class Tool:
             ToolParser.spelling, names={**ToolParser.spelling.names, "weights": WEIGHTS[self.kind]}
         )
         try:
-            with shown_log(level), spelled(spelling):
+            with (
+                results_apart(options.debug) as results,
+                redirect_stdout(results),
+                shown_log(level),
+                spelled(spelling),
+            ):
                 self.run(options, self._name(options))
         except KeyboardInterrupt:
             typed = shlex.join(["python", self.file, *(sys.argv[1:] if words is None else words)])

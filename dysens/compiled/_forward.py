@@ -146,6 +146,7 @@ class FastForward:
         """The copy that serves such a call, made and compared if need be; None if there can be none."""
         if not self.serves or not (self.copies or self._is_worth_it(call)):
             return None
+        known = len(self.copies)
         try:
             found = self.copies.accept(call, self.state)
         except UnservableError as reason:
@@ -153,6 +154,9 @@ class FastForward:
             # What was served so far may have left out what this call shows that the forward does.
             self._distrusted = self._calls > 0
             return None
+        if len(self.copies) > known and self._states:
+            # What this call reads belongs to the state that its copy is for.
+            self._states[self.state] = self._attributes.state()
         if self._spots is None:
             self._spots = SpotChecks(found.observation.seconds, found.seconds)
         return found

@@ -112,7 +112,7 @@ class LiveModel:
             layers.append(id(layer))
             ends.append(time.perf_counter())
 
-        tensors, plain = WeightWatch(self.model), self._attributes.state()
+        tensors, plain = WeightWatch(self.model), self._attributes.state(whole=True)
         given = [_copied(tensor) for tensor in call.tensors]
         with preserved(self.model):
             StepCounter(self.model, note)
@@ -134,7 +134,7 @@ class LiveModel:
         """What the forward assigns before it reads it keeps nothing between calls; anything else might."""
         places = [
             place
-            for place in self._attributes.changed(before, self._attributes.state())
+            for place in self._attributes.changed(before, self._attributes.state(whole=True))
             if place.layer is None or (place.layer, place.name) not in notes.written_first
         ]
         if places:
@@ -151,13 +151,17 @@ class LiveModel:
         crossing = sorted(name for _, name in self._read & self._attributes.ignored)
         if crossing:
             raise UnservableError(f'some calls read "{crossing[0]}", which others write')
+        self._attributes.read |= notes.read_first
+        unreadable = self._attributes.why_unreadable()
+        if unreadable:
+            raise UnservableError(unreadable)
 
     def _refuse_unsettled(self, call: Packed, outputs: Any, places: Sequence[Place], notes: Notes) -> None:
         """What is set once, as `paddle.nn.Upsample` does with its layout, is harmless: the next call changes nothing more."""
-        before = self._attributes.state()
+        before = self._attributes.state(whole=True)
         again = self.run(call)
         unsettled = [place for place in places if place.layer is None]
-        changed = self._attributes.changed(before, self._attributes.state())
+        changed = self._attributes.changed(before, self._attributes.state(whole=True))
         unsettled += [place for place in changed if (place.layer, place.name) not in notes.written_first]
         if unsettled or largest_difference(again, outputs) > _ROUNDING:
             place = (*unsettled, *places)[0]

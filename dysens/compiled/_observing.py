@@ -30,6 +30,13 @@ _CONVERSIONS = {
     "item": "item",
     "numpy": "numpy",
     "tolist": "tolist",
+    "__str__": "str",
+    "__repr__": "repr",
+    "__format__": "format",
+    "value": "value",
+    "get_tensor": "get_tensor",
+    "data_ptr": "data_ptr",
+    "_numpy": "numpy",
 }
 # Operations whose output has as many rows as values demand.
 _SIZED_BY_VALUES = (
@@ -47,6 +54,8 @@ _SIZED_BY_VALUES = (
     "collect_fpn_proposals",
     "repeat_interleave_with_tensor_index",
 )
+# Operations that return as many tensors as there are rows.
+_COUNTED_BY_SIZES = ("unbind", "unstack", "split", "split_with_num", "chunk", "tensor_split")
 _SIZES = ("shape", "size")
 _PADDLE = str(Path(paddle.__file__).parent)
 # Where Paddle itself branches by a value; elsewhere its functions have a form for programs that keeps the value a tensor.
@@ -122,6 +131,8 @@ def noticing(model: paddle.nn.Layer) -> Iterator[Notes]:
         with ExitStack() as patches:
             _patch_tensor(notes, patches)
             _patch_operations(notes, patches)
+            _patch_counts(notes, patches)
+            _replace(patches, paddle, "get_flags", _asking(paddle.get_flags, notes))
             _patch_layer(notes, patches)
             yield notes
         if _RandomNumbers() != before:
@@ -225,6 +236,31 @@ def _patch_operations(notes: Notes, patches: ExitStack) -> None:
             original = owner.__dict__.get(name)
             if callable(original):
                 _replace(patches, owner, name, _sizing(original, name, notes))
+
+
+def _patch_counts(notes: Notes, patches: ExitStack) -> None:
+    for owner in (paddle._C_ops, paddle, paddle.Tensor):
+        for name in _COUNTED_BY_SIZES:
+            original = owner.__dict__.get(name)
+            if callable(original):
+                _replace(patches, owner, name, _counting(original, notes))
+
+
+def _asking(original: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
+    def ask(*arguments: Any, **keywords: Any) -> Any:
+        if not _caller().startswith(_PADDLE):
+            notes.refuse("its forward asks for Paddle's flags")
+        return original(*arguments, **keywords)
+
+    return ask
+
+
+def _counting(original: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
+    def operation(*arguments: Any, **keywords: Any) -> Any:
+        notes.size_read("")
+        return original(*arguments, **keywords)
+
+    return operation
 
 
 def _patch_layer(notes: Notes, patches: ExitStack) -> None:

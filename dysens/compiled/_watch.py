@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import sys
+import os
 import types
-from collections.abc import Iterator, Mapping, Set
-from enum import Enum
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
-import numpy as np
 import paddle
 
+from dysens.compiled._freeze import (
+    LIBRARIES,
+    PADDLES_OWN,
+    PLAIN,
+    frozen,
+    is_full,
+    of_a_library,
+    why_unreadable,
+)
 from dysens.model import has_storage
 
 MemoryRange = tuple[int, int]  # address and size of a tensor's memory
@@ -58,27 +64,6 @@ def _contents(place: MemoryRange) -> bytes:
     return ctypes.string_at(*place)
 
 
-# What Paddle keeps in every layer: looked at elsewhere (tensors, layers, hooks, mode), or without a part in the forward.
-_PADDLES_OWN = frozenset(
-    (
-        *("_parameters", "_buffers", "_sub_layers", "_non_persistable_buffer_names_set", "_loaddict_holder"),
-        *(
-            "_forward_pre_hooks",
-            "_forward_post_hooks",
-            "_state_dict_hooks",
-            "_forward_pre_hooks_with_kwargs_flag",
-        ),
-        *("_forward_post_hooks_with_kwargs_flag", "_forward_post_hooks_always_called", "_original_funcs"),
-        *("_op_recorder", "_customized_attrs", "_helper", "_full_name", "_init_in_dynamic_mode", "_built"),
-        *("_param_attr", "_bias_attr", "training", "forward", "_dysens_plans"),
-    )
-)
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum, np.generic, paddle.dtype)
-# Objects in attributes of objects: a configuration has few levels, and a data set must not be walked.
-_MOST_LEVELS = 4
-_MOST_ITEMS = 2000
-_LIBRARIES = frozenset(("paddle", "numpy", "dysens", "builtins", *sys.stdlib_module_names)) - {"__main__"}
-
 State = Mapping[str, Any]
 
 
@@ -116,26 +101,40 @@ class _Seen(NamedTuple):
     containers: list[str]
 
 
+# What nobody has read in a forward may hold anything.
+_UNREAD = object()
+
+
 class AttributeWatch:
     """Reads the plain state of a model.
+
+    Containers and objects are looked into only where a forward was seen to read them: that takes time, and others do not count.
 
     Args:
         model: The live layer.
 
     Attributes:
         ignored: Attributes, by layer and name, that the forward writes before it reads them.
+        read: Attributes, by layer and name, that some forward reads; ``"__dict__"`` stands for all of a layer.
     """
 
     def __init__(self, model: paddle.nn.Layer) -> None:
         self.ignored: set[tuple[int, str]] = set()
+        self.read: set[tuple[int, str]] = set()
         self._model = model
         self._seen: dict[int, _Seen] = {}
-        self._beside = list(_beside(model))
+        self._beside, self._asks_environment = _beside(model)
 
-    def state(self) -> State:
-        """What there is now, by layer path; it stays as it is when the model changes."""
+    def state(self, whole: bool = False) -> State:
+        """What there is now, by layer path; it stays as it is when the model changes.
+
+        Args:
+            whole: Look into what nobody reads, too.
+        """
         found: dict[str, Any] = {}
-        for path, layer in self._model.named_sublayers(include_self=True):
+        layers = list(self._model.named_sublayers(include_self=True))
+        watched = frozenset(id(layer) for _, layer in layers)
+        for path, layer in layers:
             own = layer.__dict__
             seen = self._seen.get(id(layer))
             # Identity tells at the speed of C that nothing was assigned; only what can change inside is read again.
@@ -144,23 +143,43 @@ class AttributeWatch:
                 or seen.names != list(own)
                 or list(map(id, seen.values)) != list(map(id, own.values()))
             ):
-                seen = self._seen[id(layer)] = self._read(layer)
-            inside = {name: _frozen(own[name]) for name in seen.containers}
+                seen = self._seen[id(layer)] = self._look_at(layer)
+            inside = {
+                name: frozen(own[name], watched) if whole or self._is_read(id(layer), name) else _UNREAD
+                for name in seen.containers
+            }
             found[path] = _Read(id(layer), {**seen.plain, **inside})
-        found.update({place: _frozen(owner.get(name)) for place, owner, name in self._beside})
+        found.update({place: frozen(owner.get(name), watched) for place, owner, name in self._beside})
         tracer = paddle.base.framework._dygraph_tracer()
         found["auto_cast"] = str(tracer._amp_level), str(tracer._amp_dtype), paddle.get_default_dtype()
+        if self._asks_environment:
+            found["os.environ"] = dict(os.environ)
         return found
 
-    def _read(self, layer: paddle.nn.Layer) -> _Seen:
+    def _is_read(self, layer: int, name: str) -> bool:
+        return (layer, name) in self.read or (layer, "__dict__") in self.read
+
+    def _look_at(self, layer: paddle.nn.Layer) -> _Seen:
         own = layer.__dict__
-        names = [name for name in own if name not in _PADDLES_OWN and (id(layer), name) not in self.ignored]
-        containers = [name for name in names if not isinstance(own[name], _PLAIN)]
-        plain = {name: _frozen(own[name]) for name in names if isinstance(own[name], _PLAIN)}
+        # The forward of the model itself is what stands in for it now.
+        out = PADDLES_OWN | {"forward"} if layer is self._model else PADDLES_OWN
+        names = [name for name in own if name not in out and (id(layer), name) not in self.ignored]
+        containers = [name for name in names if not isinstance(own[name], PLAIN)]
+        plain = {name: frozen(own[name]) for name in names if isinstance(own[name], PLAIN)}
         return _Seen(layer, list(own), list(own.values()), plain, containers)
 
+    def why_unreadable(self) -> str:
+        """What a forward reads and nobody can look into, as a clause; empty if there is nothing of the kind."""
+        watched = frozenset(map(id, self._model.sublayers(include_self=True)))
+        for path, layer in self._model.named_sublayers(include_self=True):
+            for name in self._look_at(layer).containers:
+                what = why_unreadable(layer.__dict__[name], watched) if self._is_read(id(layer), name) else ""
+                if what:
+                    return f"its forward reads {Place(path, name, id(layer))}, which holds {what} and cannot be watched"
+        return ""
+
     def changed(self, before: State, after: State) -> list[Place]:
-        """Where two states differ, what is ignored left out."""
+        """Where two states differ, what is ignored or was not read left out."""
         places = []
         for path in {**before, **after}:
             old, new = before.get(path), after.get(path)
@@ -172,119 +191,78 @@ class AttributeWatch:
                 places.append(Place(path, "its class", None))
             else:
                 names = {**old.values, **new.values}
-                differing = [name for name in names if old.values.get(name) != new.values.get(name)]
+                pairs = {name: (old.values.get(name), new.values.get(name)) for name in names}
                 places += [
                     Place(path, name, new.layer)
-                    for name in differing
-                    if (new.layer, name) not in self.ignored
+                    for name, pair in pairs.items()
+                    if _UNREAD not in pair and pair[0] != pair[1] and (new.layer, name) not in self.ignored
                 ]
         return places
 
     def held(self, layer: int, name: str) -> Any:
         """What an attribute of a layer, by its id, holds now."""
-        return _frozen(self._seen[layer].layer.__dict__.get(name))
+        return frozen(self._seen[layer].layer.__dict__.get(name))
 
 
-def _frozen(value: Any) -> Any:
-    """What a value holds now, in a form that can be compared; other objects stand for themselves."""
-    kind = type(value)
-    if isinstance(value, _PLAIN):
-        return kind, value
-    if (kind is list or kind is tuple) and all(isinstance(each, _PLAIN) for each in value):
-        return kind, [*value], [*map(type, value)]
-    return _Freezer().freeze(value, _MOST_LEVELS)
+_Beside = tuple[str, Mapping[str, Any], str]  # where, whose, and the name
 
 
-class _Freezer:
-    """Reads one value, and gives up on what is too large for a setting."""
+def _beside(model: paddle.nn.Layer) -> tuple[list[_Beside], bool]:
+    """Values outside of layers that their code names: of their classes, and of modules; and whether it asks the environment."""
+    search = _Search()
+    for layer in model.sublayers(include_self=True):
+        search.classes(type(layer))
+        for value in vars(layer).values():
+            search.value(value)
+    return search.found, search.asks_environment
+
+
+class _Search:
+    """Follows the names in code to what they stand for."""
 
     def __init__(self) -> None:
-        self._left = _MOST_ITEMS
-        self._open: set[int] = set()
+        self.found: list[_Beside] = []
+        self.asks_environment = False
+        self._done: set[int] = set()
 
-    def freeze(self, value: Any, levels: int) -> Any:
-        """The value, down to so many levels."""
-        self._left -= 1
-        if isinstance(value, _PLAIN):
-            return type(value), value
-        if isinstance(value, (paddle.Tensor, np.ndarray)):
-            return _bytes(value)
-        if id(value) in self._open or levels == 0 or self._left < 0:
-            return id(value)
-        self._open.add(id(value))
-        try:
-            return id(value), type(value), self._inside(value, levels - 1)
-        finally:
-            self._open.discard(id(value))
-
-    def _inside(self, value: Any, levels: int) -> Any:
-        if isinstance(value, (paddle.nn.Layer, type, types.ModuleType)):
-            return None
-        if isinstance(value, dict):
-            return [(self.freeze(key, levels), self.freeze(each, levels)) for key, each in value.items()]
-        if isinstance(value, (list, tuple)):
-            return [self.freeze(each, levels) for each in value]
-        if isinstance(value, (set, frozenset)):
-            return sorted(repr(each) for each in value)
-        if isinstance(value, functools.partial):
-            return [self.freeze(each, levels) for each in (value.func, value.args, value.keywords)]
+    def value(self, value: Any) -> None:
+        """Look at the code of a function or of an object's class."""
         if isinstance(value, types.MethodType):
-            return self.freeze(value.__func__, levels)
+            value = value.__func__
         if isinstance(value, types.FunctionType):
-            cells = [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
-            return [self.freeze(each, levels) for each in (*cells, *(value.__defaults__ or ()))]
-        if type(value).__module__.partition(".")[0] in _LIBRARIES:
-            return None
-        return self._inside(vars(value), levels) if hasattr(value, "__dict__") else None
+            self.function(value)
+        else:
+            self.classes(value if isinstance(value, type) else type(value))
 
+    def classes(self, kind: type) -> None:
+        """Look at what a class and its bases have, and at the code in it."""
+        for base in kind.__mro__:
+            if of_a_library(base) or id(base) in self._done:
+                continue
+            self._done.add(id(base))
+            for name, value in vars(base).items():
+                if not name.startswith("__") or isinstance(value, types.FunctionType):
+                    self.found.append((f"{base.__name__}.{name}", vars(base), name))
+                self.value(getattr(value, "fget", None) or getattr(value, "__func__", value))
 
-def _bytes(value: Any) -> Any:
-    if isinstance(value, paddle.Tensor):
-        if not has_storage(value):
-            return id(value)
-        value = value.astype("float32").numpy() if value.dtype == paddle.bfloat16 else value.numpy()
-    return value.shape, str(value.dtype), value.tobytes() if value.dtype != object else id(value)
-
-
-def _is_full(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  asking is the only way to know
-    except ValueError:
-        return False
-    return True
-
-
-def _beside(model: paddle.nn.Layer) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Plain values outside of layers that their code names: of their classes, and of modules. Where, whose, and the name."""
-    done: set[int] = set()
-    kinds = {kind: None for layer in model.sublayers(include_self=True) for kind in type(layer).__mro__}
-    for kind in kinds:
-        if kind.__module__.partition(".")[0] in _LIBRARIES:
-            continue
-        for name, value in vars(kind).items():
-            if isinstance(value, types.FunctionType):
-                yield from _named(value, done)
-            elif not name.startswith("__"):
-                yield f"{kind.__name__}.{name}", vars(kind), name
-
-
-def _named(function: types.FunctionType, done: set[int]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """The module-level values that a function names, and those of the functions that it names."""
-    if id(function) in done:
-        return
-    done.add(id(function))
-    module, names = function.__globals__, _names(function.__code__)
-    for name in names & module.keys():
-        value = module[name]
-        kind = value if isinstance(value, type) else type(value)
-        if isinstance(value, types.FunctionType):
-            if (value.__module__ or "").partition(".")[0] not in _LIBRARIES:
-                yield from _named(value, done)
-        elif isinstance(value, types.ModuleType):
-            if value.__name__.partition(".")[0] not in _LIBRARIES:
-                yield from ((f"{name}.{each}", vars(value), each) for each in names & vars(value).keys())
-        elif isinstance(value, _PLAIN) or kind.__module__.partition(".")[0] not in _LIBRARIES - {"builtins"}:
-            yield f"{module.get('__name__')}.{name}", module, name
+    def function(self, function: types.FunctionType) -> None:
+        """Look at the module-level values that a function names, and at the code of the functions among them."""
+        if id(function) in self._done or of_a_library(function):
+            return
+        self._done.add(id(function))
+        module, names = function.__globals__, _names(function.__code__)
+        self.asks_environment = self.asks_environment or not names.isdisjoint(("environ", "getenv"))
+        for cell in function.__closure__ or ():
+            if is_full(cell):
+                self.value(cell.cell_contents)
+        for name in names & module.keys():
+            value = module[name]
+            if isinstance(value, types.ModuleType):
+                if value.__name__.partition(".")[0] not in LIBRARIES:
+                    self.found += [(f"{name}.{e}", vars(value), e) for e in names & vars(value).keys()]
+            elif not (isinstance(value, (type, types.FunctionType)) and of_a_library(value)):
+                self.found.append((f"{module.get('__name__')}.{name}", module, name))
+                self.value(value)
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -293,7 +293,7 @@ def _tensors_and_kind(model: paddle.nn.Layer) -> Iterator[tuple[paddle.Tensor, b
                     seen.add(id(tensor))
                     yield tensor, is_state or (tensor.stop_gradient and tensor.ndim < 2)
         for name, value in layer.__dict__.items():
-            if value and type(value) in _CONTAINERS and name not in _REGISTRIES:
+            if type(value) in _CONTAINERS and value and name not in _REGISTRIES:
                 held = value.values() if isinstance(value, dict) else value
                 loose += [each for each in held if isinstance(each, paddle.Tensor)]
     yield from ((tensor, True) for tensor in {id(t): t for t in loose}.values() if id(tensor) not in seen)

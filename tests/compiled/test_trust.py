@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import paddle
@@ -534,11 +536,14 @@ def test_outputs_may_be_written_to():
     np.testing.assert_allclose(losses(found), losses(live), atol=SCORE)
 
 
+SWITCH = os.path.join(tempfile.gettempdir(), f"dysens-switch-{os.getpid()}")
+
+
 class Hidden(Net):
     """Depends on what nobody can watch."""
 
     def between(self, x, h):
-        return h * (3.0 if os.environ.get("DYSENS_TEST_SCALE") else 1.0)
+        return h * (3.0 if os.path.exists(SWITCH) else 1.0)
 
 
 class Switching(Closeness):
@@ -551,7 +556,7 @@ class Switching(Closeness):
     def measure(self, outputs, batch):
         self._left -= 1
         if self._left == 0:
-            os.environ["DYSENS_TEST_SCALE"] = "1"
+            Path(SWITCH).touch()
         return super().measure(outputs, batch)
 
 
@@ -560,9 +565,8 @@ class TestSpotChecks:
     def every_call(self, monkeypatch):
         monkeypatch.setattr(live_model, "_BUDGET", 1e9)
         monkeypatch.setattr(live_model, "_LARGEST_SHARE", 1.0)
-        monkeypatch.delenv("DYSENS_TEST_SCALE", raising=False)
         yield
-        os.environ.pop("DYSENS_TEST_SCALE", None)
+        Path(SWITCH).unlink(missing_ok=True)
 
     def test_what_a_wrong_copy_served_is_measured_again(self, tmp_path, caplog):
         journal, data = tmp_path / "s.jsonl", batches((4, 12), (4, 12))

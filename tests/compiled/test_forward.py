@@ -359,7 +359,7 @@ def test_toys_are_left_alone_without_a_word(caplog, monkeypatch):
     ds = DygraphSensitivity(model, SHAPE)
     ran, sens = forwards_of(lambda: ds.sensitive(size_of_outputs(model), RATIOS, progress=False))
     assert ran >= len(sens.points)
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("dysens")]
 
 
 @pytest.mark.parametrize("fast", ["yes", None, True])

@@ -9,13 +9,14 @@ import numpy as np
 import paddle
 from paddle.static import InputSpec
 
-from dysens.adapters._shared import Exported, ExportedModel, largest_gap, saved_and_run
+from dysens.adapters._shared import ExportedModel
 from dysens.adapters.base import Scoring, Task
 from dysens.costs import Inputs, file_size
 from dysens.errors import InputError, ProofError
 from dysens.evaluators import Evaluator, evaluate
 from dysens.flags import flag
 from dysens.model import leaves, map_leaves, preserved, view_of
+from dysens.programs import Exported, largest_gap, saved_and_run
 from dysens.pruning import load_checkpoint
 from dysens.sweep import Build
 

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Union
 import numpy as np
 import paddle
 
-from dysens.adapters._shared import Exported
 from dysens.costs import Inputs
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator
 from dysens.flags import flag
+from dysens.programs import Exported
 from dysens.ratios import write_ratio_file
 from dysens.sweep import Build
 

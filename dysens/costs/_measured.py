@@ -133,6 +133,7 @@ class Predictor:
         threads: How many threads it may use.
         onednn: Whether oneDNN's kernels are used, as Paddle does by default.
         files: Program and weights, where they have no common path.
+        optimised: Whether operations are fused first, as Paddle does by default.
 
     Raises:
         InputError: The files are not there.
@@ -144,10 +145,13 @@ class Predictor:
         threads: int = 1,
         onednn: bool = True,
         files: tuple[Path, Path] | None = None,
+        optimised: bool = True,
     ) -> None:
         from paddle import inference
 
-        self._predictor = inference.create_predictor(cpu_config(prefix, threads, onednn, files))
+        config = cpu_config(prefix, threads, onednn, files)
+        config.switch_ir_optim(optimised)
+        self._predictor = inference.create_predictor(config)
         names = self._predictor.get_input_names()
         self._inputs = {name: self._predictor.get_input_handle(name) for name in names}
         self._names = self._predictor.get_output_names()

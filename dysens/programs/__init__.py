@@ -12,6 +12,7 @@ from dysens.programs._files import InferenceFiles, find_inference, read_inferenc
 from dysens.programs._graph import Feed, Graph, Op
 from dysens.programs._layer import ProgramLayer
 from dysens.programs._load import in_dynamic_mode, layer_of_program, load_inference, read_program, uses_pir
+from dysens.programs._save import Exported, largest_gap, save_inference, saved_and_run
 from dysens.programs._static_forward import (
     forward_layer,
     forward_outputs,
@@ -33,6 +34,7 @@ from dysens.programs._static_plan import ProgramPlan, write_scope
 from dysens.programs._static_serve import LayerAnswers, NotServedError, Watched, runs_answered
 
 __all__ = [
+    "Exported",
     "Feed",
     "Graph",
     "InferenceFiles",
@@ -54,6 +56,7 @@ __all__ = [
     "in_dynamic_mode",
     "in_static_mode",
     "is_old",
+    "largest_gap",
     "layer_of_program",
     "load_inference",
     "load_program",
@@ -62,6 +65,8 @@ __all__ = [
     "read_inference_state",
     "read_program",
     "runs_answered",
+    "save_inference",
+    "saved_and_run",
     "scope_array",
     "uses_pir",
     "write_scope",

@@ -195,6 +195,11 @@ def parameter_names(path: Path) -> list[str]:
         raise InputError(f'"{path}" is no Paddle program: {error}.') from error
     if not program.blocks or not any(block.ops for block in program.blocks):
         raise InputError(f'"{path}" is no Paddle program: there is no operation in it.')
+    block = program.blocks[0]
+    declared = {variable.name for variable in block.vars}
+    used = {name for op in block.ops for slot in (*op.inputs, *op.outputs) for name in slot.arguments}
+    if used - declared - {"@EMPTY@"}:
+        raise InputError(f'"{path}" is damaged: it does not say what "{min(used - declared)}" is.')
     persistable = {
         variable.name for block in program.blocks for variable in block.vars if variable.persistable
     }

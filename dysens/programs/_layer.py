@@ -11,7 +11,7 @@ import paddle
 from paddle import nn
 from paddle.static import InputSpec
 
-from dysens.errors import ForwardError, InputError
+from dysens.errors import ForwardError, InputError, in_a_sentence
 from dysens.programs._graph import Feed, Graph, Op, Values
 from dysens.programs._layers import Array, LayerMaker, Made, attribute_for
 from dysens.programs._pir import as_tensor
@@ -53,6 +53,7 @@ class ProgramLayer(nn.Layer):
     Attributes:
         feeds: The program's inputs in order; forward takes tensors in this order.
         fetch_names: What the program calls its outputs.
+        example_side: How long `example_inputs` makes a side that may vary; the program is known to run at this size.
     """
 
     def __init__(self, graph: Graph, weights: Mapping[str, Array]) -> None:
@@ -61,6 +62,7 @@ class ProgramLayer(nn.Layer):
             raise InputError("The program has no outputs; it is cut off, or no inference model.")
         self.feeds: list[Feed] = list(graph.feeds.values())
         self.fetch_names = list(graph.fetch_names)
+        self.example_side = 64
         self._graph = graph
         self._tensors: dict[str, paddle.Tensor] = {}
         self._steps = self._needed(self._planned(weights))
@@ -75,7 +77,12 @@ class ProgramLayer(nn.Layer):
         for op in self._graph.ops:
             if op.index in covered:
                 continue
-            made = maker.make(op)
+            try:
+                made = maker.make(op)
+            except Exception as error:  # Paddle's layers check what they are given in many ways
+                raise InputError(
+                    f"The program cannot be imported because of {op.place}: {in_a_sentence(error)}."
+                ) from error
             if made is None or not self._can_take(made):
                 steps.append(_Step(op, "", op.reads(), op.writes(), []))
                 continue
@@ -195,19 +202,14 @@ class ProgramLayer(nn.Layer):
             for feed in self.feeds
         ]
 
-    def example_inputs(self, size: int = 64, seed: int = 0) -> list[Array]:
-        """Inputs of the program's shapes, drawn at random.
-
-        Args:
-            size: How long a side is that may vary, other than the batch (1) and the channels of an image.
-            seed: For the random numbers.
-        """
+    def example_inputs(self, seed: int = 0) -> list[Array]:
+        """Inputs of the program's shapes, drawn at random; a batch that may vary is one sample."""
         rng = np.random.default_rng(seed)
-        shapes = [self._sides(key, feed, size) for key, feed in self._graph.feeds.items()]
+        shapes = [self._sides(key, feed) for key, feed in self._graph.feeds.items()]
         image = max((shape for shape in shapes if len(shape) == 4), default=())
         return [_drawn(rng, feed, shape, image) for feed, shape in zip(self.feeds, shapes)]
 
-    def _sides(self, key: str, feed: Feed, size: int) -> tuple[int, ...]:
+    def _sides(self, key: str, feed: Feed) -> tuple[int, ...]:
         sides = list(feed.shape)
         if sides and sides[0] < 0:
             sides[0] = 1
@@ -220,7 +222,7 @@ class ProgramLayer(nn.Layer):
             )
         if len(sides) == 2 and sides[1] < 0:
             sides[1] = 2
-        return tuple(size if side < 0 else side for side in sides)
+        return tuple(self.example_side if side < 0 else side for side in sides)
 
 
 def _drawn(rng: np.random.Generator, feed: Feed, shape: Sequence[int], image: Sequence[int]) -> Array:

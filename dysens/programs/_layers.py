@@ -138,10 +138,12 @@ class LayerMaker:
 
     def _transposed(self, op: Op) -> Made | None:
         name = self._parameter(op, "filter")
+        if name is None:
+            return self._repeating(op)
         sized = op.attributes.get("output_size") or op.input("outputsizetensor", "outputsize")
         constant = self._writers.get(op.input("output_size") or "")
         sized = sized or (constant is not None and constant.attributes.get("value"))
-        if name is None or sized or op.input("bias") is not None:
+        if sized or op.input("bias") is not None:
             return None
         a, shape = op.attributes, self._weights[name].shape
         more = {"output_padding": list(a["output_padding"])} if a.get("output_padding") else {}
@@ -150,6 +152,26 @@ class LayerMaker:
             shape[0], width, list(shape[2:]), **_geometry(a), **more, bias_attr=False
         )
         return self._filtering(op, layer, name, width)
+
+    def _repeating(self, op: Op) -> Made | None:
+        """Upsampling as `dysens.compiled.interpolation_rewritten` writes it: every pixel times a block of ones."""
+        x, out, a = op.input("input", "x"), op.output("out", "output"), op.attributes
+        filters = self._writers.get(op.input("filter") or "")
+        if x is None or out is None or filters is None or filters.name != "full":
+            return None
+        shape = self._graph.shapes.get(filters.writes()[0], ())
+        repeats = len(shape) == 4 and shape[:2] == (a["groups"], 1) and list(shape[2:]) == list(a["strides"])
+        if (
+            not repeats
+            or any(a["paddings"])
+            or any(a.get("output_padding") or ())
+            or any(n != 1 for n in a["dilations"])
+        ):
+            return None
+        if float(filters.attributes["value"]) != 1.0 or _layout(a, "data_format") != "NCHW":
+            return None
+        layer = nn.Upsample(scale_factor=[float(n) for n in a["strides"]], mode="nearest")
+        return self._made(op, layer, {}, x, out)
 
     def _filtering(self, op: Op, layer: nn.Layer, name: str, width: int) -> Made | None:
         x, out = op.input("input", "x"), op.output("out", "output")

@@ -92,10 +92,11 @@ class _Reader:
                 self._shapes[self.key(value)] = tuple(value.shape)
 
     def _op(self, index: int, op: Any, attributes: dict[str, Any]) -> Op:
-        if list(op.blocks()):
-            self.with_blocks.add(index)
         dialect, _, name = op.name().partition(".")
         own = dialect == "pd_op"
+        if list(op.blocks()):
+            self.with_blocks.add(index)
+            own = False  # its slots have no names
         sources = [value if value.initialized() else None for value in op.operands_source()]
         inputs: dict[str, list[str]] = {}
         for slot, value in zip(op.get_input_names() if own else ["x"] * len(sources), sources):

@@ -13,13 +13,13 @@ import paddle
 import yaml
 from paddle.static import InputSpec
 
-from dysens.adapters._shared import Exported, saved_and_run
 from dysens.adapters.det._ppdet import import_ppdet, quiet
 from dysens.compiled import SYMBOLIC, needed
 from dysens.costs import Array, Predictor, file_size
 from dysens.errors import InputError, ProofError
 from dysens.evaluators import evaluate
 from dysens.model import preserved
+from dysens.programs import Exported, saved_and_run
 
 if TYPE_CHECKING:
     from dysens.adapters.det._task import DetTask

@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from dysens.adapters._shared import Exported, read_optimizer_state
+from dysens.adapters._shared import read_optimizer_state
 from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.det._data import (
     DetEvaluator,
@@ -28,6 +28,7 @@ from dysens.adapters.det._weights import load_weights
 from dysens.costs import Inputs
 from dysens.errors import InputError
 from dysens.flags import setting
+from dysens.programs import Exported
 from dysens.pruning import read_state, save_plan, set_optimizer_state
 from dysens.ratios import write_ratio_file
 from dysens.sweep import Build, Built

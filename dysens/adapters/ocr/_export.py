@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from dysens.adapters._shared import Exported, ExportedModel, largest_gap, saved_and_run
+from dysens.adapters._shared import ExportedModel
 from dysens.adapters.ocr._config import input_shape, network_section
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.adapters.ocr._weights import reparameterize
@@ -18,6 +18,7 @@ from dysens.costs import Array, file_size
 from dysens.errors import ProofError, in_a_sentence
 from dysens.evaluators import evaluate
 from dysens.model import doubled, in_double_precision, preserved
+from dysens.programs import Exported, largest_gap, saved_and_run
 
 if TYPE_CHECKING:
     from dysens.adapters.ocr._task import OcrTask

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.adapters._shared import Exported, seeded
+from dysens.adapters._shared import seeded
 from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.ocr._config import fill_out_channels, input_shape, network_name, section, takes_labels
 from dysens.adapters.ocr._data import SEED, build_loader, first_samples, label_files
@@ -25,6 +25,7 @@ from dysens.adapters.ocr._weights import LoadedWeights, load_weights, read_state
 from dysens.costs import Inputs
 from dysens.errors import InputError
 from dysens.flags import setting
+from dysens.programs import Exported
 from dysens.sweep import Build, Built
 
 logger = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import paddle
 
-from dysens.adapters.ocr._inference_files import read_inference_state
 from dysens.adapters.ocr._released import find_weights
 from dysens.errors import InputError
 from dysens.model import preserved
+from dysens.programs import read_inference_state
 from dysens.pruning import cut_as_saved, has_plan
 from dysens.pruning import read_state as read_weights_file
 

@@ -11,8 +11,8 @@ import paddle
 import pytest
 
 from dysens.adapters.ocr import OcrTask, load_weights, released_model, reparameterize
-from dysens.adapters.ocr._inference_files import read_inference_state
 from dysens.errors import InputError, UnsafePickleError
+from dysens.programs import read_inference_state
 
 
 def state_of(model):

@@ -63,7 +63,7 @@ setup(
         "pyyaml",
         "filelock",
         "psutil",
-        "loky",
+        "cloudpickle",
     ],
     extras_require={
         "cpu": ["paddlepaddle>=3.0"],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dysens.pruning import load_pruned, save_pruned
     from dysens.results import Sensitivities
     from dysens.sensitivity import DygraphSensitivity
-    from dysens.sweep import RunOptions
+    from dysens.sweep import Ray, RunOptions
 
 __version__ = "0.1.0"
 
@@ -23,6 +23,7 @@ __all__ = [
     "Evaluator",
     "GroupCriterion",
     "MetricEvaluator",
+    "Ray",
     "RunOptions",
     "Sensitivities",
     "Variance",
@@ -44,6 +45,6 @@ __getattr__, __dir__ = lazy_exports(
         "dysens.pruning": ["load_pruned", "save_pruned"],
         "dysens.results": ["Sensitivities"],
         "dysens.sensitivity": ["DygraphSensitivity"],
-        "dysens.sweep": ["RunOptions"],
+        "dysens.sweep": ["Ray", "RunOptions"],
     },
 )

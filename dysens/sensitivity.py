@@ -54,6 +54,7 @@ from dysens.ratios import ratios_by_flops, ratios_by_params
 from dysens.results import LossCurve, Sensitivities, curves_of, recounted
 from dysens.sweep import (
     Build,
+    Executor,
     Measuring,
     Observer,
     RunOptions,
@@ -193,6 +194,8 @@ class DygraphSensitivity:
         fast: str = "auto",
         cache_gib: float = DEFAULT_CACHE_GIB,
         observer: Observer | None = None,
+        executor: Executor | None = None,
+        timeout: float | None = None,
         options: RunOptions | None = None,
     ) -> Sensitivities:
         """Measure how much each group is worth. The model is masked, never reshaped, and left as found.
@@ -208,15 +211,25 @@ class DygraphSensitivity:
             force: Continue a journal even if it was made with other weights, criterion, evaluator or baseline.
             workers: How many processes share the sweep. (Others, started by hand with the same ``sen_file``, may join.)
             build: With several workers, what gives each of them its model and evaluator (or eval_func), in that order:
-                "package.module:function", or a function that can be pickled.
+                "package.module:function", or a function without arguments. They get the weights of this process.
             fast: "auto" serves the model's forward from a compiled copy where that gives the same outputs (on CPU, 3 to 15
                 times faster), and runs the live model otherwise; "on" raises where it cannot; "off" runs the live model.
             cache_gib: How many GiB of an `Evaluator`'s data, and of outputs of layers, may be kept in memory.
             observer: Called with every `Point` as soon as it is known: `dysens.report.SweepLog`, or a function.
-            options: The last five in one object, instead of one by one.
+            executor: Where the workers run: processes of this machine if not given, or `dysens.Ray` for a cluster.
+            timeout: Seconds after which a worker that does not answer is replaced; None for an hour, or longer where points
+                take long.
+            options: The last seven in one object, instead of one by one.
         """
         run = run_options(
-            options, workers=workers, build=build, fast=fast, cache_gib=cache_gib, observer=observer
+            options,
+            workers=workers,
+            build=build,
+            fast=fast,
+            cache_gib=cache_gib,
+            observer=observer,
+            executor=executor,
+            timeout=timeout,
         )
         measuring = self._measuring(ratios, target_vars, skip_vars, sen_file, force, progress)
         return measuring.sweep(eval_func, higher_is_better, run)
@@ -234,9 +247,13 @@ class DygraphSensitivity:
         force: bool = False,
         confidence: float = 0.95,
         spot_checks: int = 3,
+        workers: int = 1,
+        build: Build | None = None,
         fast: str = "auto",
         cache_gib: float = DEFAULT_CACHE_GIB,
         observer: Observer | None = None,
+        executor: Executor | None = None,
+        timeout: float | None = None,
         options: RunOptions | None = None,
     ) -> SearchResult:
         """Find each group's largest ratio within a target loss, with far fewer measurements than a sweep takes.
@@ -257,13 +274,26 @@ class DygraphSensitivity:
             confidence: How likely, per point, all data would decide as the part that was seen. A loss nearer to the target
                 than the standard error of all data counts as decided where it leans: they could not tell either.
             spot_checks: For how many groups to measure a ratio beyond the answer.
+            workers: How many processes share the search, a group each at a time.
+            build: See `sensitive`.
             fast: See `sensitive`.
             cache_gib: See `sensitive`.
             observer: Called with every `Point` as soon as it is measured; one on part of the data has a ``share`` below 1, and
                 comes again when more of them were seen.
-            options: The last three in one object, instead of one by one.
+            executor: See `sensitive`.
+            timeout: See `sensitive`.
+            options: The last seven in one object, instead of one by one.
         """
-        run = run_options(options, fast=fast, cache_gib=cache_gib, observer=observer)
+        run = run_options(
+            options,
+            workers=workers,
+            build=build,
+            fast=fast,
+            cache_gib=cache_gib,
+            observer=observer,
+            executor=executor,
+            timeout=timeout,
+        )
         measuring = self._measuring(ratios, target_vars, skip_vars, sen_file, force, progress)
         return measuring.search(evaluator, higher_is_better, run, target_loss, confidence, spot_checks)
 

@@ -134,6 +134,7 @@ class Examiner:
 
     Attributes:
         baseline: What the whole model scores.
+        pass_seconds: What all data take, by the last look; whoever has looks made elsewhere sets it.
     """
 
     def __init__(self, scorer: Scorer, target: float, confidence: float) -> None:
@@ -151,11 +152,12 @@ class Examiner:
     def restart(self) -> None:
         """Measure the whole model, and forget what was learnt before."""
         scorer = self._scorer
+        self.pass_seconds = 0.0
         self._comparison: Comparison | None = None
         if isinstance(scorer, EvaluatorScorer):
             start = time.perf_counter()
             whole = scorer.measurements(PartialEvaluation())
-            self._pass_seconds = time.perf_counter() - start
+            self.pass_seconds = time.perf_counter() - start
             baseline, self._score_seconds = _timed_score(scorer, [whole[number] for number in sorted(whole)])
             self._comparison = Comparison(
                 scorer.evaluator.score, whole, scorer.samples, scorer.higher_is_better
@@ -192,7 +194,7 @@ class Examiner:
         measured = self._scorer.measurements(look, then)
         estimate = self._comparison.estimate(measured, self.target, self._affordable(1.0))
         gained = max(estimate.share - self._comparison.share(look.seen), 1e-6)
-        self._pass_seconds = (time.perf_counter() - start) / gained
+        self.pass_seconds = (time.perf_counter() - start) / gained
         if estimate.decides(self.target, self.confidence):
             return Evidence(estimate)
         return Evidence(estimate, False, measured)
@@ -213,7 +215,7 @@ class Examiner:
 
     def _affordable(self, passes: float) -> bool:
         """Whether looking costs little against so many passes over the data."""
-        return self._score_seconds * SCORES_PER_LOOK <= _LOOKING_SHARE * self._pass_seconds * passes
+        return self._score_seconds * SCORES_PER_LOOK <= _LOOKING_SHARE * self.pass_seconds * passes
 
 
 def _timed_score(scorer: EvaluatorScorer, measurements: Sequence[Any]) -> tuple[float, float]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Union
 
 import paddle
@@ -20,11 +21,22 @@ from dysens.groups import ChannelGroup, Choice, Role
 from dysens.model import fingerprint
 from dysens.results import Header, Journal, Sensitivities, same_baseline
 from dysens.sweep._examiner import Examiner
+from dysens.sweep._executors import Here
+from dysens.sweep._measurer import (
+    Greeting,
+    Job,
+    Measurer,
+    RemoteMeasurer,
+    checked_build,
+    checked_criterion,
+    weights_of,
+)
 from dysens.sweep._options import RunOptions, scorer_of
+from dysens.sweep._pool import Pool
+from dysens.sweep._processes import Processes
 from dysens.sweep._result import SearchResult
 from dysens.sweep._search import Search
 from dysens.sweep._sweep import Sweep, check_journal, open_journal
-from dysens.sweep._workers import run_in_workers
 
 logger = logging.getLogger(__name__)
 
@@ -112,12 +124,25 @@ class Measuring:
         warn_of_noise(scorer, baseline, len(self.groups) * len(self.ratios) - known)
         if journal is not None:
             baseline = journal.header.baseline
-        sweep = Sweep(self.roles, self.groups, self.choose, self.ratios, scorer, baseline)
-        if options.workers > 1:
-            compensating = self.criterion if compensates(self.criterion) else None
-            points = run_in_workers(sweep, header, journal, options, self.progress, compensating)
-        else:
-            points = sweep.run(journal, self.progress, options.observer)
+        sweep = Sweep(
+            self.groups,
+            self.choose,
+            self.ratios,
+            baseline,
+            scorer.higher_is_better,
+            options.workers,
+            journal,
+            options.observer,
+            alone=not options.elsewhere,
+        )
+        points = sweep.points.found
+        if not sweep.done:
+            measurer = Measurer(self.roles, self.groups, scorer)
+            with (
+                journal or nullcontext(),
+                self._pool(options, measurer, replace(header, baseline=baseline)) as pool,
+            ):
+                points = sweep.run(pool, self.progress)
         return Sensitivities(
             points, sweep.baseline, scorer.higher_is_better, str(self.sen_file or ""), header.costs
         )
@@ -136,21 +161,17 @@ class Measuring:
         Args:
             evaluator: Scores the live model, if it can batch by batch.
             higher_is_better: False if a function returns an error.
-            options: How to run; in one process.
+            options: How to run.
             target_loss: The relative loss that each group may cost.
             confidence: How likely, per point, all data would decide as the part that was seen.
             spot_checks: For how many groups to measure a ratio beyond the answer.
         """
-        if options.workers > 1:
-            raise InputError(
-                "A search decides from what it has seen what to measure next, so it runs in one process: leave workers out."
-            )
         options, scorer = self._prepared(evaluator, higher_is_better, options)
         examiner = Examiner(scorer, target_loss, confidence)
         warn_of_noise(scorer, examiner.baseline, len(self.groups))
-        journal = self._journal(self._header(scorer, examiner.baseline))
+        header = self._header(scorer, examiner.baseline)
+        journal = self._journal(header)
         search = Search(
-            self.roles,
             self.groups,
             self.choose,
             self.ratios,
@@ -158,9 +179,52 @@ class Measuring:
             spot_checks,
             journal,
             options.observer,
+            options.workers,
+            alone=not options.elsewhere,
         )
-        with journal or nullcontext():
-            return search.run(self.progress)
+        measurer = Measurer(self.roles, self.groups, scorer, examiner)
+        target = (examiner.target, examiner.confidence)
+        with journal or nullcontext(), self._pool(options, measurer, header, target) as pool:
+            return search.run(pool, self.progress)
+
+    @contextmanager
+    def _pool(
+        self,
+        options: RunOptions,
+        measurer: Measurer,
+        header: Header,
+        target: tuple[float, float] | None = None,
+    ) -> Iterator[Pool]:
+        """Those who measure.
+
+        Args:
+            options: How many, and where.
+            measurer: Measures if it is this process.
+            header: What others have to agree with.
+            target: Of a search, with its confidence.
+        """
+        if not options.elsewhere:
+            with Here().opened(lambda: measurer) as start:
+                yield Pool(start)
+            return
+        job = Job(
+            checked_build(options.build),
+            weights_of(self.model),
+            self.groups,
+            replace(header, costs=None, paths={}),
+            RunOptions(fast=options.fast, cache_gib=options.cache_gib),
+            checked_criterion(self.criterion) if compensates(self.criterion) else None,
+            target,
+        )
+        executor = options.executor or Processes()
+        with executor.opened(partial(RemoteMeasurer, job), options.workers) as start:
+
+            def check(greeting: Greeting) -> tuple[str, str]:
+                clauses = greeting.differences(header)
+                why = f"what build makes there is not what is being measured: {'; '.join(clauses)}."
+                return f"{greeting.host} (process {greeting.pid})", why if clauses else ""
+
+            yield Pool(start, options.workers, check, options.timeout, executor.why_waiting)
 
     def _prepared(
         self, eval_func: EvalFunc, higher_is_better: bool, options: RunOptions

@@ -13,8 +13,11 @@ from dysens.errors import InputError
 from dysens.evaluators import Evaluator
 from dysens.groups import ChannelGroup, Role
 from dysens.pruning import plan_for, random_removal
-from dysens.sweep._sweep import Observer
+from dysens.ratios import checked_number
+from dysens.results import Point
+from dysens.sweep._executors import Executor
 
+Observer = Callable[[Point], object]
 Built = tuple[paddle.nn.Layer, Union[Callable[[], Any], Evaluator]]
 Build = Union[str, Callable[[], Built]]
 
@@ -24,13 +27,16 @@ class RunOptions:
     """How a sweep or a search runs; `DygraphSensitivity.sensitive` and `search` take the same one by one.
 
     Attributes:
-        workers: How many processes share a sweep.
+        workers: How many processes share a sweep or a search.
         build: With several workers, what gives each of them its model and evaluator (or eval_func), in that order:
-            "package.module:function", or a function that can be pickled.
+            "package.module:function", or a function without arguments. The weights are this process's.
         fast: "auto" runs a compiled copy of the model where that gives the same outputs, and the live model otherwise; "on"
             raises where it cannot; "off" runs the live model.
         cache_gib: How many GiB of an `Evaluator`'s data, and of outputs of layers, may be kept in memory.
         observer: Called with every `Point` as soon as it is known.
+        executor: Where the workers run: processes of this machine if not given, or `dysens.Ray`.
+        timeout: Seconds after which a worker that does not answer is taken to hang, and replaced; None for an hour, or longer
+            where the points so far took long.
 
     Raises:
         InputError: There are less than one worker, or several without ``build``.
@@ -45,16 +51,27 @@ class RunOptions:
     fast: str = "auto"
     cache_gib: float = DEFAULT_CACHE_GIB
     observer: Observer | None = None
+    executor: Executor | None = None
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
             raise InputError(
                 f"Workers must be a whole number of processes, at least 1, not {self.workers!r:.80}."
             )
-        if self.workers > 1 and self.build is None:
+        if self.executor is not None and not isinstance(self.executor, Executor):
+            raise InputError(f"executor has to be one, such as dysens.Ray(), not {self.executor!r:.80}.")
+        if self.timeout is not None and not checked_number("timeout", self.timeout) > 0:
+            raise InputError(f"timeout has to be a number of seconds over 0, not {self.timeout}.")
+        if self.elsewhere and self.build is None:
             raise InputError(
                 "Workers need models of their own: give build, a function that returns the model and its evaluator."
             )
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other processes measure than this one."""
+        return self.workers > 1 or self.executor is not None
 
 
 def run_options(options: RunOptions | None, **arguments: Any) -> RunOptions:

@@ -9,24 +9,25 @@ rise.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from dysens.compiled import PartialEvaluation, ServedWronglyError
+from dysens.compiled import ServedWronglyError
 from dysens.errors import InputError
-from dysens.groups import ChannelGroup, Choice, Role
+from dysens.groups import ChannelGroup, Choice
 from dysens.progress import Progress, progress
-from dysens.pruning import PrunePlan, plan_for
 from dysens.ratios import ratio_key
 from dysens.results import Journal, Point, same_baseline
 from dysens.sweep._examiner import Bracket, Evidence, Examiner, ProbeCosts, likely_answers, next_ratio
+from dysens.sweep._measurer import Distrusted, Look
+from dysens.sweep._options import Observer
+from dysens.sweep._pool import Pool, Task, Work
 from dysens.sweep._result import GroupRatio, SearchResult, SpotCheck
 from dysens.sweep._statistics import Estimate
-from dysens.sweep._sweep import Observer
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 _PASSES_PER_GROUP = 1.5
 
 
-@dataclass
+@dataclass(eq=False)
 class _Candidate:
     """A group under search. Index i stands for the i-th ratio of the grid, counted from 1.
 
@@ -55,11 +56,13 @@ def _checked_count(spot_checks: object) -> int:
     return int(spot_checks)
 
 
-class Search:
+class Search(Work):
     """Finds the ratios of several groups.
 
+    What a worker has seen of a ratio stays with it, to go on from; so a ratio is looked at by one worker, and a group by as few
+    as possible.
+
     Args:
-        roles: The model's layers with weights.
         groups: Whose ratios to find.
         choose: Which units a ratio removes from a group.
         ratios: The grid.
@@ -67,11 +70,12 @@ class Search:
         spot_checks: For how many groups to look beyond the answer.
         journal: Where points are written; full ones that it holds already are not measured again.
         observer: Gets every point when it is measured.
+        workers: How many share it.
+        alone: Whether this process measures, with this examiner.
     """
 
     def __init__(
         self,
-        roles: Mapping[str, Role],
         groups: Sequence[ChannelGroup],
         choose: Choice,
         ratios: Sequence[float],
@@ -79,8 +83,12 @@ class Search:
         spot_checks: int = 3,
         journal: Journal | None = None,
         observer: Observer | None = None,
+        workers: int = 1,
+        alone: bool = True,
     ) -> None:
-        self._roles = roles
+        self._workers = workers
+        self._alone = alone
+        self._display: Progress | None = None
         self._choose = choose
         self._grid = sorted({ratio_key(ratio) for ratio in ratios})
         self._examiner = examiner
@@ -95,6 +103,12 @@ class Search:
     def _begin(self, full: Mapping[tuple[str, float], Point]) -> None:
         """Know nothing but these points."""
         self._candidates = [_Candidate(group) for group in self._groups]
+        self._round: list[_Candidate] = []
+        self._under_way: dict[Task, tuple[_Candidate, int]] = {}
+        self._holders: dict[tuple[str, bytes], int] = {}
+        self._given_up: set[_Candidate] = set()
+        self._checks: dict[_Candidate, tuple[int, ...]] | None = None  # spot checks, once they are chosen
+        self._repeats: list[tuple[_Candidate, int]] = []
         self._costs = ProbeCosts()
         self._known: dict[tuple[str, bytes], Evidence] = {}
         self._written: dict[tuple[str, float], Point] = {}
@@ -107,50 +121,151 @@ class Search:
                     metric = np.nan if point.metric is None else point.metric
                     self._known[self._key(group, ratio)] = Evidence(Estimate(metric, point.loss, 0.0, 1.0, 1))
 
-    def run(self, show_progress: bool = True) -> SearchResult:
-        """Find the ratios; every point is on disk before the next begins, one on part of the data marked as such."""
+    def run(self, pool: Pool, show_progress: bool = True) -> SearchResult:
+        """Find the ratios; every point is on disk before the worker gets the next, one on part of the data marked as such."""
         try:
-            return self._run(show_progress)
+            return self._run(pool, show_progress)
         except ServedWronglyError:
-            return self._run_again(show_progress)
+            return self._run_again(pool, show_progress)
 
-    def _run(self, show_progress: bool) -> SearchResult:
-        work = [(self._plan(c.group, self._grid[-1]), _PASSES_PER_GROUP) for c in self._candidates]
-        self._examiner.expect(work)
-        with progress(len(self._candidates), "search", show_progress) as display:
-            # One ratio of every group, then the next of every group: what the others lose tells where to look.
-            while open_ones := [c for c in self._candidates if self._next(c) is not None]:
-                for candidate, following in zip(open_ones, (*open_ones[1:], *open_ones[:1])):
-                    then = self._ahead(following) if following is not candidate else None
-                    self._step(candidate, display, then)
-                    display.reach(sum(self._next(c) is None for c in self._candidates))
-            checks = tuple(self._checked(candidate, display) for candidate in self._to_check())
+    def _run(self, pool: Pool, show_progress: bool) -> SearchResult:
+        with progress(len(self._candidates), "search", show_progress) as self._display:
+            pool.run(self)
         found = SearchResult(
             tuple(self._found(candidate) for candidate in self._candidates),
             self._examiner.target,
             self._examiner.confidence,
             self._examiner.baseline,
-            checks,
+            tuple(self._checked(candidate, i) for candidate, (i,) in (self._checks or {}).items()),
             self._examiner.samples,
         )
         if found.untold:
             logger.warning("%s.", found.summary.splitlines()[-1])
         return found
 
-    def _run_again(self, show_progress: bool) -> SearchResult:
+    def _run_again(self, pool: Pool, show_progress: bool) -> SearchResult:
         """Once more from the start, with the live model: a compiled copy was found to be wrong."""
-        written, before = self._written, self._examiner.baseline
-        self._examiner.restart()
-        if self._journal is not None and not same_baseline(before, self._examiner.baseline):
+        written, before = self._written, self._journal.header.baseline if self._journal is not None else None
+        if before is not None and not same_baseline(before, self._examiner.baseline):
+            assert self._journal is not None
             self._journal.supersede(replace(self._journal.header, baseline=self._examiner.baseline))
         self._begin({})
-        found = self._run(show_progress)
+        found = self._run(pool, show_progress)
         # What is in the journal and was not needed this time would stay there as it was.
-        with progress(len(written), "search", show_progress) as display:
-            for name, ratio in written.keys() - self._written.keys():
-                candidate = next(c for c in self._candidates if c.group.name == name)
-                self._look(candidate, self._grid.index(ratio) + 1, 1.0, display)
+        left = written.keys() - self._written.keys()
+        self._repeats = [
+            (c, self._grid.index(ratio) + 1)
+            for c in self._candidates
+            for name, ratio in left
+            if name == c.group.name
+        ]
+        with progress(len(left), "search", show_progress) as self._display:
+            pool.run(self)
         return found
+
+    @property
+    def done(self) -> bool:
+        """Whether every group's answer is known, and the spot checks are made."""
+        return not self._under_way and not self._repeats and not self._open()
+
+    def _open(self) -> list[_Candidate]:
+        """Groups with something to look at. When there is none left, spot checks are chosen, once."""
+        found = [c for c in self._candidates if c not in self._given_up and not self._settled(c)]
+        if not found and not self._under_way and self._checks is None:
+            self._checks = self._chosen_checks()
+            return self._open()
+        return found
+
+    def preparation(self, slot: int) -> Task | None:
+        """Every group may come to every worker, an equal share of them to each."""
+        passes = _PASSES_PER_GROUP / self._workers
+        work = [
+            (c.group.path, self._choose(c.group, self._grid[-1]), passes)
+            for number, c in enumerate(self._candidates)
+            if number * self._workers // len(self._candidates) + 1 == slot
+        ]
+        return Task("expect", (work,)) if work else None
+
+    def task_for(self, slot: int) -> Task | None:
+        """The next look. One ratio of every group, then the next of every group: what the others lose tells where to look."""
+        if self._repeats:
+            candidate, index = self._repeats.pop()
+            units = self._choose(candidate.group, self._grid[index - 1])
+            return self._task(candidate, index, (candidate.group.path, units, 1.0), slot)
+        for _ in range(2):
+            for candidate in list(self._round):
+                ahead = self._next(candidate)
+                if ahead is not None and not self._is_for(slot, candidate, ahead[0]):
+                    continue
+                self._round.remove(candidate)
+                if ahead is None:
+                    continue
+                if self._display is not None:
+                    self._display.at(f"{candidate.group.path} at {self._grid[ahead[0] - 1]:g}")
+                look = self._wanted(candidate, *ahead)
+                if look is not None:
+                    return self._task(candidate, ahead[0], look, slot)
+                self._tried(candidate, ahead[0])
+            self._round.extend(c for c in self._open() if c not in self._round and c not in self._busy)
+        return None
+
+    @property
+    def _busy(self) -> set[_Candidate]:
+        return {candidate for candidate, _ in self._under_way.values()}
+
+    def _is_for(self, slot: int, candidate: _Candidate, index: int) -> bool:
+        """Whether no other worker has seen something of a ratio."""
+        key = self._key(candidate.group, self._grid[index - 1])
+        return self._holders.get(key, slot) == slot
+
+    def _task(self, candidate: _Candidate, index: int, look: Look, slot: int) -> Task:
+        then = None
+        if self._alone:  # among several, who knows who is going to be asked
+            others = (c for c in (*self._round, *self._candidates) if c is not candidate)
+            following = next((c for c in others if not self._settled(c)), None)
+            ahead = self._next(following) if following is not None else None
+            then = self._wanted(following, *ahead) if following is not None and ahead is not None else None
+        task = Task("look", (look, then), f"{look[0]} at {self._grid[index - 1]:g}")
+        self._under_way[task] = (candidate, index)
+        self._holders[self._key(candidate.group, self._grid[index - 1])] = slot
+        return task
+
+    def answered(self, task: Task, answer: Any, slot: int) -> None:
+        """Write the point down, and learn from it."""
+        candidate, index = self._under_way.pop(task)
+        if isinstance(answer, Distrusted):
+            if self._alone:
+                raise ServedWronglyError
+            raise InputError(
+                'A compiled copy of the model was found to be wrong in a worker. Search again with fast="off".'
+            )
+        group, ratio = candidate.group, self._grid[index - 1]
+        key = self._key(group, ratio)
+        before = self._known[key].estimate.share if key in self._known else 0.0
+        self._known[key] = Evidence(answer.estimate, answer.decided)
+        self._examiner.pass_seconds = answer.pass_seconds
+        passes = answer.estimate.share - before
+        candidate.passes += passes
+        self._costs.learn(self._examiner.within(answer.estimate), passes)
+        self._write(group, ratio, answer.estimate, answer.seconds)
+        self._tried(candidate, index)
+
+    def _tried(self, candidate: _Candidate, index: int) -> None:
+        candidate.tried.add(index)
+        if self._display is not None:
+            self._display.last(self._evidence(candidate, index).estimate.loss)
+            self._display.reach(sum(map(self._settled, self._candidates)))
+
+    def give_up(self, task: Task) -> None:
+        """Leave its group out."""
+        self._given_up.add(self._under_way.pop(task)[0])
+
+    def lost(self, slot: int) -> None:
+        """What it saw is seen again by others, from the start."""
+        self._holders = {key: holder for key, holder in self._holders.items() if holder != slot}
+
+    def refresh(self) -> None:
+        """A search goes by what it found itself."""
 
     def _uncached_key(self, group: ChannelGroup, ratio: float) -> tuple[str, bytes]:
         """In a narrow group several ratios remove the same units."""
@@ -159,73 +274,48 @@ class Search:
     def _evidence(self, candidate: _Candidate, index: int) -> Evidence:
         return self._known[self._key(candidate.group, self._grid[index - 1])]
 
-    def _plan(self, group: ChannelGroup, ratio: float) -> PrunePlan:
-        return plan_for(self._roles, group.removal(self._choose(group, ratio)))
-
     def _bracket(self, candidate: _Candidate) -> Bracket:
         """What the ratios tried so far say, those that only lean to one side included."""
         within = {i for i in candidate.tried if self._examiner.within(self._evidence(candidate, i).estimate)}
         high = min(candidate.tried - within, default=len(self._grid) + 1)
         return Bracket(max((i for i in within if i < high), default=0), high)
 
+    def _settled(self, candidate: _Candidate) -> bool:
+        """Whether there is nothing more to look at."""
+        checks = (self._checks or {}).get(candidate, ())
+        looked = self._bracket(candidate).closed and all(i in candidate.tried for i in checks)
+        return looked and not self._open_sides(candidate)
+
+    def _open_sides(self, candidate: _Candidate) -> dict[int, Estimate]:
+        """On either side of the answer, and as a spot check: what is not decided yet."""
+        bracket = self._bracket(candidate)
+        sides = [bracket.high, bracket.low, *(self._checks or {}).get(candidate, ())]
+        known = {i: self._evidence(candidate, i) for i in sides if i in candidate.tried}
+        return {i: evidence.estimate for i, evidence in known.items() if not evidence.decided}
+
     def _next(self, candidate: _Candidate) -> tuple[int, float] | None:
-        """The index to look at next, and how much of the data for; None if the answer is known."""
+        """The index to look at next, and how much of the data for; None if there is none."""
         bracket = self._bracket(candidate)
         if not bracket.closed:
             weights = likely_answers((self._bracket(c) for c in self._candidates), len(self._grid))
             return next_ratio(bracket, weights, self._costs), self._examiner.next_look()
+        fresh = [i for i in (self._checks or {}).get(candidate, ()) if i not in candidate.tried]
+        if fresh:
+            return fresh[0], self._examiner.next_look()
         # The more doubtful side first: if it turns out to be on the other side, the other one need not be known.
-        sides = {i: self._evidence(candidate, i) for i in (bracket.high, bracket.low) if i in candidate.tried}
-        open_sides = {i: known.estimate for i, known in sides.items() if not known.decided}
+        open_sides = self._open_sides(candidate)
         if not open_sides:
             return None
         index = max(open_sides, key=lambda i: open_sides[i].doubt(self._examiner.target))
         return index, self._examiner.next_look(open_sides[index].share)
 
-    def _ahead(self, candidate: _Candidate) -> PartialEvaluation | None:
-        """What a candidate's next step is going to measure, as far as is known now."""
-        ahead = self._next(candidate)
-        return self._wanted(candidate, *ahead) if ahead is not None else None
-
-    def _wanted(self, candidate: _Candidate, index: int, share: float) -> PartialEvaluation | None:
+    def _wanted(self, candidate: _Candidate, index: int, share: float) -> Look | None:
         """What has to be measured to know a ratio from that much of the data; None if it is known."""
         group, ratio = candidate.group, self._grid[index - 1]
         known = self._known.get(self._key(group, ratio))
-        if known is None:
-            return PartialEvaluation(self._plan(group, ratio), share=share)
-        if known.decided or share <= known.estimate.share:
+        if known is not None and (known.decided or share <= known.estimate.share):
             return None
-        return PartialEvaluation(self._plan(group, ratio), known.measured, share)
-
-    def _step(self, candidate: _Candidate, display: Progress, then: PartialEvaluation | None) -> None:
-        ahead = self._next(candidate)
-        if ahead is not None:
-            self._look(candidate, *ahead, display, then)
-
-    def _look(
-        self,
-        candidate: _Candidate,
-        index: int,
-        share: float,
-        display: Progress,
-        then: PartialEvaluation | None = None,
-    ) -> Evidence:
-        group, ratio = candidate.group, self._grid[index - 1]
-        display.at(f"{group.path} at {ratio:g}")
-        key = self._key(group, ratio)
-        look = self._wanted(candidate, index, share)
-        if look is not None:
-            before = self._known[key].estimate.share if key in self._known else 0.0
-            start = time.perf_counter()
-            found = self._known[key] = self._examiner.examine(look, then)
-            seconds = time.perf_counter() - start
-            passes = found.estimate.share - before
-            candidate.passes += passes
-            self._costs.learn(self._examiner.within(found.estimate), passes)
-            self._write(group, ratio, found.estimate, seconds)
-        candidate.tried.add(index)
-        display.last(self._known[key].estimate.loss)
-        return self._known[key]
+        return group.path, self._choose(group, ratio), share
 
     def _write(self, group: ChannelGroup, ratio: float, found: Estimate, seconds: float) -> None:
         point = Point(group.name, group.path, ratio, found.metric, found.loss, seconds, found.share)
@@ -235,22 +325,19 @@ class Search:
         if self._observer is not None:
             self._observer(point)
 
-    def _to_check(self) -> list[_Candidate]:
+    def _chosen_checks(self) -> dict[_Candidate, tuple[int, ...]]:
         """Groups with ratios beyond the answer that nobody measured, spread over the model."""
         free = [candidate for candidate in self._candidates if self._beyond(candidate)]
         wanted = min(self._spot_checks, len(free))
-        return [free[index] for index in np.linspace(0, len(free) - 1, wanted).round().astype(int)]
+        chosen = [free[index] for index in np.linspace(0, len(free) - 1, wanted).round().astype(int)]
+        return {candidate: (self._beyond(candidate)[0],) for candidate in chosen}
 
     def _beyond(self, candidate: _Candidate) -> list[int]:
         above = range(self._bracket(candidate).high + 1, len(self._grid) + 1)
         return [index for index in above if index not in candidate.tried]
 
-    def _checked(self, candidate: _Candidate, display: Progress) -> SpotCheck:
-        index = self._beyond(candidate)[0]
-        found = self._look(candidate, index, self._examiner.next_look(), display)
-        while not found.decided:
-            found = self._look(candidate, index, self._examiner.next_look(found.estimate.share), display)
-        estimate = found.estimate
+    def _checked(self, candidate: _Candidate, index: int) -> SpotCheck:
+        estimate = self._evidence(candidate, index).estimate
         rises = not self._examiner.within(estimate)
         return SpotCheck(candidate.group.name, self._grid[index - 1], estimate.loss, rises)
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dysens.compiled import Scorer, ServedWronglyError
 from dysens.errors import InputError
-from dysens.evaluators import checked_baseline, metric_of, relative_loss
-from dysens.groups import ChannelGroup, Choice, Role, checked_ratio
+from dysens.evaluators import relative_loss
+from dysens.groups import ChannelGroup, Choice, checked_ratio
 from dysens.progress import Progress, progress
-from dysens.pruning import PrunePlan, plan_for
 from dysens.ratios import ratio_key
 from dysens.results import (
     Header,
@@ -29,6 +26,9 @@ from dysens.results import (
     is_slim_file,
     same_baseline,
 )
+from dysens.sweep._measurer import Distrusted
+from dysens.sweep._options import Observer
+from dysens.sweep._pool import Pool, Task, Work
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +52,6 @@ def open_journal(sen_file: str | os.PathLike[str], header: Header, force: bool =
         if (point.param, point.ratio) not in there:
             journal.append(point)
     return journal
-
-
-Observer = Callable[[Point], object]
-
-POLL_SECONDS = 0.2
-"""How often the journal is looked at while other processes have the points that are left."""
 
 
 class SharedPoints:
@@ -123,24 +117,8 @@ class SharedPoints:
         if self._observer is not None:
             self._observer(point)
 
-    def to_measure(self, display: Progress) -> Iterator[tuple[ChannelGroup, float]]:
-        """Points for this process, one by one, until all are found; each has to be given to `add` before the next.
-
-        What others have claimed is waited for, and taken over if they die.
-        """
-        while missing := self.missing:
-            mine = next((point for point in missing if self._claim(*point)), None)
-            if mine is None:
-                time.sleep(POLL_SECONDS)
-            else:
-                group, ratio = mine
-                display.at(f"{group.path} at {ratio:g}")
-                yield mine
-                display.last(self._found[group.name, ratio].loss)
-            self.refresh()
-            display.reach(len(self._found))
-
-    def _claim(self, group: ChannelGroup, ratio: float) -> bool:
+    def claim(self, group: ChannelGroup, ratio: float) -> bool:
+        """Whether this process may measure a point: nobody else is at it."""
         return self._journal is None or self._journal.claim(group.name, ratio)
 
 
@@ -151,100 +129,179 @@ _Place = tuple[ChannelGroup, float]
 _Masked = tuple[str, bytes]  # a group, and the units that are masked
 
 
-@dataclass
-class Sweep:
-    """What a sweep needs to know.
+class Sweep(Work):
+    """All ratios of all groups, coarse ratios first.
 
-    Attributes:
-        roles: The model's layers with weights.
+    Neighbouring groups go to one worker, because what comes before them in the forward is computed once for all their ratios;
+    who has nothing left takes over from others. Other processes may work on the same journal at the same time.
+
+    Args:
         groups: What to sweep.
         choose: Which units a ratio removes from a group.
         ratios: The shares of units to remove.
-        scorer: Scores the live model, and leaves it as found.
-        baseline: What the whole model scores; another one after a run in which a compiled copy was found to be wrong.
-        alone: Whether nobody else measures against this baseline now.
+        baseline: What the whole model scores.
+        higher_is_better: False if the score is an error.
+        workers: How many share it.
+        alone: Whether this process measures, whose compiled copy gave the baseline.
+        journal: Where points are kept and claimed.
+        observer: Gets every point as soon as it is known.
+
+    Attributes:
+        baseline: Another one after a run in which a compiled copy was found to be wrong.
+        points: What is measured, and what is left.
     """
 
-    roles: Mapping[str, Role]
-    groups: Sequence[ChannelGroup]
-    choose: Choice
-    ratios: Sequence[float]
-    scorer: Scorer
-    baseline: float
-    alone: bool = True
-
-    def run(
-        self, journal: Journal | None = None, show_progress: bool = True, observer: Observer | None = None
-    ) -> list[Point]:
-        """Measure every point that the journal lacks; each is on disk before the next begins.
-
-        Other processes may work on the same journal at the same time: the points are shared among them.
-        """
-        metrics: dict[_Masked, float] = {}
-        mine: list[_Place] = []
-        with journal or nullcontext():
-            points = SharedPoints(self.groups, coarse_first(self.ratios), journal, observer)
-            self._announce(points.missing)
-            with progress(len(points), "sweep", show_progress, len(points.found)) as display:
-                for group, ratio in points.to_measure(display):
-                    try:
-                        found = self._measure(group, ratio, metrics, points.missing)
-                    except ServedWronglyError:
-                        metrics.clear()
-                        self._rebase(journal, len(points.found) - len(mine))
-                        for place in mine:
-                            points.add(self._measure(*place, metrics, ()))
-                        found = self._measure(group, ratio, metrics, points.missing)
-                    points.add(found)
-                    mine.append((group, ratio))
-        return points.found
-
-    def _rebase(self, journal: Journal | None, others: int) -> None:
-        """The baseline came from the copy that was wrong: measure it again, and let the journal know if it is another one."""
-        baseline = checked_baseline(self.scorer.score())
-        if same_baseline(baseline, self.baseline):
-            return
-        if not self.alone or others:
-            raise InputError(
-                f"The whole model scores {baseline:.6g}, not {self.baseline:.6g} as a compiled copy said, and other points were "
-                'measured against that. Sweep again with fast="off" into another sen_file.'
-            )
+    def __init__(
+        self,
+        groups: Sequence[ChannelGroup],
+        choose: Choice,
+        ratios: Sequence[float],
+        baseline: float,
+        higher_is_better: bool = True,
+        workers: int = 1,
+        journal: Journal | None = None,
+        observer: Observer | None = None,
+        alone: bool = True,
+    ) -> None:
+        self._alone = alone
         self.baseline = baseline
-        if journal is not None:
-            journal.supersede(replace(journal.header, baseline=baseline))
+        self.points = SharedPoints(groups, coarse_first(ratios), journal, observer)
+        self._choose = choose
+        self._higher_is_better = higher_is_better
+        self._journal = journal
+        self._slots = {group.name: 1 + number * workers // len(groups) for number, group in enumerate(groups)}
+        self._metrics: dict[_Masked, float] = {}
+        self._under_way: dict[Task, _Place] = {}
+        self._measured: dict[tuple[str, float], tuple[_Place, int]] = {}  # here, and by which slot
+        self._repeats: dict[tuple[str, float], _Place] = {}
+        self._chosen: dict[tuple[str, float], np.ndarray] = {}
+        self._given_up: set[tuple[str, float]] = set()
+        self._display: Progress | None = None
 
-    def _measure(
-        self, group: ChannelGroup, ratio: float, metrics: dict[_Masked, float], missing: Sequence[_Place]
-    ) -> Point:
-        start = time.perf_counter()
-        masked = self._masked(group, ratio)
-        if masked not in metrics:
-            # In a narrow group several ratios remove the same channels: one evaluation serves them all.
-            others = (
-                place for place in missing if (key := self._masked(*place)) != masked and key not in metrics
+    def run(self, pool: Pool, show_progress: bool = True) -> list[Point]:
+        """Measure every point that the journal lacks; each is on disk before the worker gets the next."""
+        with progress(len(self.points), "sweep", show_progress, len(self.points.found)) as self._display:
+            pool.run(self)
+        return self.points.found
+
+    @property
+    def done(self) -> bool:
+        """Whether all points are there."""
+        return not self._left()
+
+    def _left(self) -> list[_Place]:
+        missing = [place for place in self.points.missing if self._key(place) not in self._given_up]
+        return [*self._repeats.values(), *missing]
+
+    @staticmethod
+    def _key(place: _Place) -> tuple[str, float]:
+        return place[0].name, place[1]
+
+    def preparation(self, slot: int) -> Task | None:
+        """The largest ratio of a group stands for all of them."""
+        mine = [place for place in self._left() if self._slots[place[0].name] == slot]
+        counts = Counter(group.name for group, _ in mine)
+        largest = {group.name: (group, ratio) for group, ratio in sorted(mine, key=lambda place: place[1])}
+        work = [(*self._named(place), float(counts[name])) for name, place in largest.items()]
+        return Task("expect", (work,)) if work else None
+
+    def task_for(self, slot: int) -> Task | None:
+        """The next point of the worker's own groups, or of others; it is claimed."""
+        # In a narrow group several ratios remove the same units: one evaluation serves them all.
+        busy = {self._masked(place) for place in self._under_way.values()}
+        ahead = sorted(self._left(), key=lambda place: self._slots[place[0].name] != slot)
+        for number, place in enumerate(ahead):
+            masked = self._masked(place)
+            if masked in busy or not (self._key(place) in self._repeats or self.points.claim(*place)):
+                continue
+            if masked in self._metrics:
+                self._add(place, self._metrics[masked], 0.0, slot)
+                continue
+            group, ratio = place
+            if self._display is not None:
+                self._display.at(f"{group.path} at {ratio:g}")
+            unknown = (other for other in ahead[number + 1 :] if self._is_open(other, {*busy, masked}))
+            then = next(unknown, None)
+            task = Task(
+                "score",
+                (self._named(place), self._named(then) if then is not None else None),
+                f"{group.path} at {ratio:g}",
             )
-            then = next((self._plan(*place) for place in others), None)
-            metrics[masked] = metric_of(self.scorer.score(self._plan(group, ratio), then))
-        metric = metrics[masked]
+            self._under_way[task] = place
+            return task
+        return None
+
+    def _is_open(self, place: _Place, busy: set[_Masked]) -> bool:
+        masked = self._masked(place)
+        return masked not in busy and masked not in self._metrics
+
+    def answered(self, task: Task, answer: Any, slot: int) -> None:
+        """Write the point down."""
+        place = self._under_way.pop(task)
+        if isinstance(answer, Distrusted):
+            self._distrust(answer.baseline, slot)
+            return
+        self._metrics[self._masked(place)] = answer.metric
+        self._add(place, answer.metric, answer.seconds, slot)
+
+    def _add(self, place: _Place, metric: float, seconds: float, slot: int) -> None:
+        group, ratio = place
         if not np.isfinite(metric):
             logger.warning(
                 "%s at ratio %g scores %s; the point is kept as unscored.", group.name, ratio, metric
             )
-        loss = relative_loss(self.baseline, metric, self.scorer.higher_is_better)
-        return Point(group.name, group.path, ratio, metric, loss, time.perf_counter() - start)
+        loss = relative_loss(self.baseline, metric, self._higher_is_better)
+        point = Point(group.name, group.path, ratio, metric, loss, seconds)
+        self.points.add(point)
+        self._measured[self._key(place)] = place, slot
+        self._repeats.pop(self._key(place), None)
+        self._show(point)
 
-    def _masked(self, group: ChannelGroup, ratio: float) -> _Masked:
-        return group.name, self.choose(group, ratio).tobytes()
+    def _show(self, point: Point) -> None:
+        if self._display is not None:
+            self._display.last(point.loss)
+            self._display.reach(len(self.points.found))
 
-    def _plan(self, group: ChannelGroup, ratio: float) -> PrunePlan:
-        return plan_for(self.roles, group.removal(self.choose(group, ratio)))
+    def give_up(self, task: Task) -> None:
+        """Leave its point out, and those that remove the same units."""
+        masked = self._masked(self._under_way.pop(task))
+        self._given_up |= {self._key(place) for place in self._left() if self._masked(place) == masked}
 
-    def _announce(self, missing: Sequence[tuple[ChannelGroup, float]]) -> None:
-        """Let the scorer prepare for the points that are left; the largest ratio of a group stands for all of them."""
-        counts = Counter(group.name for group, _ in missing)
-        largest = {group.name: (group, ratio) for group, ratio in sorted(missing, key=lambda point: point[1])}
-        work = [(self._plan(group, ratio), float(counts[name])) for name, (group, ratio) in largest.items()]
-        self.scorer.expect(work)
+    def lost(self, slot: int) -> None:
+        """Nothing is remembered from point to point but what has been prepared."""
+
+    def refresh(self) -> None:
+        """Look what others have measured."""
+        for point in self.points.refresh():
+            self._show(point)
+
+    def _distrust(self, baseline: float, slot: int) -> None:
+        """Measure again what a worker measured by a copy that was wrong. The baseline may have come from such a copy too."""
+        mine = {key: place for key, (place, measurer) in self._measured.items() if measurer == slot}
+        if not same_baseline(baseline, self.baseline):
+            if not self._alone or len(self.points.found) > len(mine):
+                raise InputError(
+                    f"The whole model scores {baseline:.6g}, not {self.baseline:.6g} as a compiled copy said, and other points "
+                    'were measured against that. Sweep again with fast="off" into another sen_file.'
+                )
+            self.baseline = baseline
+            if self._journal is not None:
+                self._journal.supersede(replace(self._journal.header, baseline=baseline))
+        self._repeats = mine
+        for place in mine.values():
+            self._metrics.pop(self._masked(place), None)
+
+    def _masked(self, place: _Place) -> _Masked:
+        return place[0].name, self._units(place).tobytes()
+
+    def _named(self, place: _Place) -> tuple[str, np.ndarray]:
+        return place[0].path, self._units(place)
+
+    def _units(self, place: _Place) -> np.ndarray:
+        key = self._key(place)
+        if key not in self._chosen:
+            self._chosen[key] = self._choose(*place)
+        return self._chosen[key]
 
 
 def checked_ratios(ratios: Iterable[float] | None) -> list[float]:

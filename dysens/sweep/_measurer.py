@@ -14,7 +14,7 @@ import numpy as np
 import paddle
 
 from dysens import __version__
-from dysens.compiled import PartialEvaluation, Scorer, ServedWronglyError
+from dysens.compiled import EvaluatorScorer, PartialEvaluation, Scorer, ServedWronglyError
 from dysens.criteria import GroupCriterion
 from dysens.errors import InputError, nearest
 from dysens.evaluators import Measurements, checked_baseline, metric_of
@@ -221,7 +221,8 @@ class RemoteMeasurer(Measurer):
         here = replace(
             job.header,
             weights=fingerprint(model),
-            evaluator=scorer.name,
+            # What a function is called says nothing: build makes one of its own.
+            evaluator=scorer.name if isinstance(scorer, EvaluatorScorer) else job.header.evaluator,
             higher_is_better=scorer.higher_is_better,
             baseline=baseline,
             paths={},

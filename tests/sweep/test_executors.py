@@ -117,7 +117,7 @@ def test_a_worker_that_is_killed_is_lost_and_another_can_be_started(executor, ga
 
 
 def test_nothing_is_left_behind_when_the_driver_fails(executor, gate):
-    with pytest.raises(KeyboardInterrupt), executor.opened(never_mind, 1) as start:
+    with pytest.raises(KeyboardInterrupt), executor.opened(never_mind, 1) as start:  # noqa: PT012
         start(1).call("wait", gate.folder)
         (pid,) = gate.arrived(1)
         raise KeyboardInterrupt

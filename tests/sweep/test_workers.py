@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -17,16 +19,14 @@ import paddle
 import psutil
 import pytest
 
-import __main__
 import dysens
 from dysens.errors import InputError, WorkerError
 from dysens.model import fingerprint
-from dysens.results import Header, Owner
+from dysens.results import Header
 from dysens.sweep import RunOptions
-from dysens.sweep._worker import Job, work
-from dysens.sweep._workers import checked_build, environments
+from dysens.sweep._measurer import Job, RemoteMeasurer, checked_build, weights_of
 
-from . import sweeping
+from . import digits, sweeping
 from .sweeping import GROUPS, RATIOS, SHAPE, evaluations, made, results
 
 TESTS = Path(__file__).parents[1]
@@ -44,26 +44,19 @@ def ours():
     return ds, evaluate, ds.sensitive(evaluate, RATIOS, progress=False, fast="off")
 
 
-def claimants(journal: Path) -> set[int]:
-    if not journal.exists():
-        return set()
-    records = map(json.loads, journal.read_text().split("\n")[:-1])
-    return {record["pid"] for record in records if record["kind"] == "claim"}
-
-
 def child_processes() -> list[psutil.Process]:
     return [child for child in psutil.Process().children(recursive=True) if child.is_running()]
 
 
 @posix
-def test_three_workers_and_one_is_killed(ours, tmp_path, gate, caplog):
+def test_workers_of_which_one_is_killed(ours, tmp_path, gate, caplog, executor):
+    """Its point goes elsewhere, another takes its place, and the journal is that of one process."""
     ds, evaluate, alone = ours
     journal, counts = tmp_path / "sens.jsonl", tmp_path / "counts.txt"
-    before = set(child_processes())
     killed = []
 
     def kill_one() -> None:
-        killed.append(gate.arrived(3)[0])  # each of the three has a point of its own now
+        killed.append(gate.arrived(2)[0])  # both have a point of their own now
         os.kill(killed[0], signal.SIGKILL)
         gate.open()
 
@@ -71,7 +64,14 @@ def test_three_workers_and_one_is_killed(ours, tmp_path, gate, caplog):
     killer.start()
     build = partial(made, counts, gate=gate.folder)
     shared = ds.sensitive(
-        evaluate, RATIOS, sen_file=journal, progress=False, fast="off", workers=3, build=build
+        evaluate,
+        RATIOS,
+        sen_file=journal,
+        progress=False,
+        fast="off",
+        workers=2,
+        build=build,
+        executor=executor,
     )
     killer.join()
     assert results(shared) == results(alone)
@@ -79,10 +79,41 @@ def test_three_workers_and_one_is_killed(ours, tmp_path, gate, caplog):
     computed = evaluations(counts, sweeping.network())
     assert len(computed) == ALL
     assert sum(computed.values()) == ALL + 1  # what the dead one was about to measure
-    assert len(claimants(journal)) == 3
-    assert killed[0] not in {os.getpid(), *(child.pid for child in child_processes())}
-    assert "was killed by signal 9; the others take over" in caplog.text
-    assert set(child_processes()) <= before
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert {record["pid"] for record in records if record["kind"] == "claim"} == {os.getpid()}
+    assert sum(record["kind"] == "point" for record in records) == ALL
+    assert "is lost" in caplog.text
+    assert "The others take over, and a new one is started." in caplog.text
+
+
+@posix
+def test_one_with_other_data_is_refused_and_the_others_go_on(ours, tmp_path, gate, caplog, executor):
+    ds, evaluate, alone = ours
+
+    class OpensTheGate(logging.Handler):
+        def emit(self, record):
+            if "is refused" in record.getMessage():
+                gate.open()  # now the one that is right may be built
+
+    handler = OpensTheGate()
+    logging.getLogger("dysens").addHandler(handler)
+    try:
+        shared = ds.sensitive(
+            evaluate,
+            FEW,
+            progress=False,
+            fast="off",
+            workers=2,
+            build=partial(sweeping.halved_once, tmp_path / "marker", gate.folder),
+            executor=executor,
+        )
+    finally:
+        logging.getLogger("dysens").removeHandler(handler)
+    assert results(shared) == [point for point in results(alone) if point[1] in FEW]
+    assert f"{platform.node()} (process" in caplog.text
+    assert (
+        "is refused: what build makes there is not what is being measured: the baseline was 1" in caplog.text
+    )
 
 
 def test_without_a_file_and_by_name(ours, monkeypatch):
@@ -129,6 +160,10 @@ def test_workers_remove_what_any_criterion_chooses(criterion):
 
 def test_a_criterion_that_compensates_has_to_be_picklable_for_workers():
     class Local(ByTheReaders):
+        def __init__(self):
+            super().__init__()
+            self._lock = threading.Lock()
+
         def compensate(self, layers):
             return dict(layers)
 
@@ -154,7 +189,7 @@ def test_a_complete_journal_starts_nobody(ours, tmp_path):
 def test_an_exception_in_a_worker_reaches_the_parent_in_words(ours, tmp_path, caplog):
     ds, evaluate, _ = ours
     before = set(child_processes())
-    with pytest.raises(WorkerError, match=r"worker \d failed: ValueError: the data set is gone"):
+    with pytest.raises(WorkerError, match=r"worker \d on .* failed: ValueError: the data set is gone"):
         ds.sensitive(
             evaluate,
             RATIOS,
@@ -171,56 +206,85 @@ def test_an_exception_in_a_worker_reaches_the_parent_in_words(ours, tmp_path, ca
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (sweeping.other_weights, "What build makes is not what is being swept: the weights are not the same"),
+        (sweeping.other_weights, "the baseline was 1 and is"),  # it compares with what it was built with
         (sweeping.other_data, "the baseline was 1 and is 0.5 now"),
         (sweeping.only_a_model, "build has to return the model and its evaluator"),
-        (sweeping.other_network, 'has no weight "convs.0.weight"'),
+        (sweeping.other_network, 'differs from the one that is measured at "'),
         ("sweep.sweeping:mad", 'has no function "mad"; did you mean "made"?'),
         ("no_such_module:made", "cannot be imported: No module named 'no_such_module'"),
     ],
 )
-def test_a_build_that_does_not_fit(ours, build, said, monkeypatch, tmp_path):
+def test_a_build_that_does_not_fit(ours, build, said, monkeypatch):
     """What a worker says of it; in this process, which has Paddle loaded already."""
     ds, evaluate, _ = ours
     model = sweeping.network()
     header = Header("Convs", fingerprint(model), "fpgm", "Closeness", evaluate())
-    journal = tmp_path / "sens.jsonl"
     monkeypatch.syspath_prepend(str(TESTS))
-    with pytest.raises(InputError) as error:
-        work(Job(ds.groups, {}, FEW, header, journal, Owner.current(), RunOptions(build=build)))
-    assert said in str(error.value)
-    assert not journal.exists()
+    job = Job(build, weights_of(model), ds.groups, header, RunOptions(fast="off"))
+    try:
+        found = "; ".join(RemoteMeasurer(job).greet().differences(header))
+    except InputError as error:
+        found = str(error)
+    assert said in found
 
 
-def test_what_cannot_be_handed_to_another_process(ours, monkeypatch):
+def test_another_version_is_told(ours):
+    ds, evaluate, _ = ours
+    model = sweeping.network()
+    header = Header("Convs", fingerprint(model), "fpgm", "Closeness", evaluate())
+    job = Job(made, weights_of(model), ds.groups, header, RunOptions(fast="off"))
+    greeting = RemoteMeasurer(job).greet()
+    assert greeting.differences(header) == []
+    older = greeting._replace(versions={**greeting.versions, "Paddle": "2.4.0"})
+    assert older.differences(header) == [f"Paddle is 2.4.0 there and {paddle.__version__} here"]
+
+
+def test_workers_get_the_weights_of_the_driver():
+    """Whatever build loads: what is measured is the model as it is here."""
+    model, _ = made(seed=7)
+    header = Header("Convs", fingerprint(model), "fpgm", "Closeness", 1.0)
+    ds = dysens.DygraphSensitivity(model, SHAPE)
+    greeting = RemoteMeasurer(Job(made, weights_of(model), ds.groups, header, RunOptions(fast="off"))).greet()
+    assert greeting.header.weights == fingerprint(model)
+
+
+def test_what_cannot_be_handed_to_another_process(ours):
     ds, evaluate, _ = ours
     with pytest.raises(InputError, match="Workers need models of their own: give build"):
         ds.sensitive(evaluate, FEW, workers=2)
-    with pytest.raises(InputError, match="cannot be handed to another process"):
-        ds.sensitive(evaluate, FEW, workers=2, build=lambda: made())
+    with pytest.raises(InputError, match="Workers need models of their own: give build"):
+        ds.sensitive(evaluate, FEW, executor=dysens.Ray())
+    lock = threading.Lock()
+    with pytest.raises(InputError, match="cannot be handed to another process: cannot pickle"):
+        ds.sensitive(evaluate, FEW, workers=2, build=lambda: (lock, made()))
     with pytest.raises(InputError, match=r'has to be "package.module:function", not "made"'):
         checked_build("made")
     with pytest.raises(InputError, match="or a function without arguments, not 3"):
         checked_build(3)
-    monkeypatch.setattr(__main__, "in_the_script", in_the_script, raising=False)
-    with pytest.raises(InputError, match="defined in the script that is running"):
-        checked_build(in_the_script)
+    with pytest.raises(InputError, match=r"executor has to be one, such as dysens.Ray\(\), not 'auto'"):
+        ds.sensitive(evaluate, FEW, build=made, executor="auto")
+    with pytest.raises(InputError, match="timeout has to be a number of seconds over 0"):
+        ds.sensitive(evaluate, FEW, timeout=0)
 
 
-def in_the_script():
-    return made()
+def unread_digits():
+    """The network before it has learnt: what a machine without the checkpoint builds."""
+    return digits.SmallReader(), digits.evaluator()
 
 
-in_the_script.__module__ = "__main__"
-
-
-def test_threads_are_divided(monkeypatch):
-    if hasattr(os, "sched_getaffinity"):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
-    else:
-        monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert [settings["OMP_NUM_THREADS"] for settings in environments(3)] == ["2", "2", "2"]
-    assert [settings["OMP_NUM_THREADS"] for settings in environments(16)] == ["1"] * 16
+def test_two_workers_search_as_one_process_does(tmp_path, executor):
+    ds = dysens.DygraphSensitivity(digits.trained(), digits.SHAPE)
+    run = partial(ds.search, digits.evaluator(), progress=False, fast="off", spot_checks=2)
+    alone = run()
+    shared = run(sen_file=tmp_path / "s.jsonl", workers=2, build=unread_digits, executor=executor)
+    assert shared.baseline == alone.baseline
+    assert len({group.ratio for group in alone.groups}) > 1
+    assert [(g.path, g.ratio, g.beyond) for g in shared.groups] == [
+        (g.path, g.ratio, g.beyond) for g in alone.groups
+    ]
+    assert len(shared.spot_checks) == len(alone.spot_checks) == 2
+    again = run(sen_file=tmp_path / "s.jsonl")
+    assert again.ratios == shared.ratios
 
 
 SCRIPT = """
@@ -229,27 +293,43 @@ import sys
 from functools import partial
 from pathlib import Path
 import dysens
-from sweep.sweeping import RATIOS, SHAPE, made
+from sweep.sweeping import SHAPE, made
+
+def build(counts, gate):
+    return made(counts, gate=gate)
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
-    journal, gate = map(Path, sys.argv[1:])
+    journal, counts, gate = map(Path, sys.argv[1:4])
     model, evaluate = made()
     ds = dysens.DygraphSensitivity(model, SHAPE)
+    executor = dysens.Ray("auto") if sys.argv[4] == "ray" else None
     try:
-        ds.sensitive(evaluate, RATIOS, sen_file=journal, progress=False, workers=2, build=partial(made, gate=gate))
+        ds.sensitive(evaluate, [0.25, 0.5], sen_file=journal, progress=False, fast="off", workers=2,
+                     build=partial(build, counts, gate), executor=executor)
     except KeyboardInterrupt:
         print("interrupted")
 """
 
 
+LATER = pytest.mark.once("test-all")
+
+
 @posix
+@pytest.mark.parametrize("where", ["processes", pytest.param("ray", marks=LATER)])
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
-def test_no_worker_outlives_its_parent(tmp_path, gate, blow):
+def test_no_worker_outlives_its_driver_and_what_it_did_counts(ours, tmp_path, gate, blow, where):
+    _, _, alone = ours
+    journal, counts = tmp_path / "sens.jsonl", tmp_path / "counts.txt"
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    parent = subprocess.Popen(
-        [sys.executable, script, tmp_path / "sens.jsonl", gate.folder],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
+    driver = subprocess.Popen(
+        [sys.executable, script, journal, counts, gate.folder, where],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -257,13 +337,21 @@ def test_no_worker_outlives_its_parent(tmp_path, gate, blow):
     )
     workers = [psutil.Process(pid) for pid in gate.arrived(2)]
     if blow == signal.SIGINT:
-        os.killpg(parent.pid, blow)
+        os.killpg(driver.pid, blow)
     else:
-        parent.kill()
-    out, err = parent.communicate(timeout=60)
+        driver.kill()
+    out, err = driver.communicate(timeout=60)
     if blow == signal.SIGINT:
-        assert (parent.returncode, "interrupted" in out.splitlines()) == (0, True), err
+        assert (driver.returncode, "interrupted" in out.splitlines()) == (0, True), err
     else:
-        assert parent.returncode == -signal.SIGKILL
+        assert driver.returncode == -signal.SIGKILL
     psutil.wait_procs(workers, timeout=30)
     assert not [worker for worker in workers if worker.is_running()]
+    gate.open()
+    model, evaluate = made(counts)
+    again = dysens.DygraphSensitivity(model, SHAPE).sensitive(
+        evaluate, FEW, sen_file=journal, progress=False, fast="off"
+    )
+    assert results(again) == [point for point in results(alone) if point[1] in FEW]
+    computed = evaluations(counts, model)
+    assert sum(computed.values()) <= len(computed) + len(workers)  # at most one point a worker is repeated

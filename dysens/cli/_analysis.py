@@ -18,6 +18,7 @@ from dysens.cli._options import (
     add_rule,
     add_sensitivities,
     add_target,
+    add_visualdl,
     add_workers,
     measuring_of,
     target_of,
@@ -57,6 +58,7 @@ def _add_sweep(parser: CommandParser) -> None:
     add_model(parser)
     add_measuring(parser, JOURNAL)
     add_workers(parser)
+    add_visualdl(parser)
     add_choice_of_filters(parser)
     add_json(parser)
 
@@ -89,6 +91,7 @@ def _add_search(parser: CommandParser) -> None:
         "target_loss", type=number, default=0.02, metavar="L", help="relative loss of each group (0.02)"
     )
     add_measuring(parser, JOURNAL)
+    add_workers(parser)
     parser.option("save_ratios", type=Path, metavar="FILE", help="write the ratios as YAML, or JSON (.json)")
     add_choice_of_filters(parser)
     add_json(parser)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from dysens.cli._terminal import CommandParser, Output, count, names, number, numbers, one_of, shape
 from dysens.criteria import CRITERIA
+from dysens.errors import InputError
+from dysens.flags import flag
 
 if TYPE_CHECKING:
     from dysens.pipeline import Compressing, Measuring
     from dysens.ratios import Target
+    from dysens.sweep import Executor
 
 FAST = ("auto", "on", "off")
 CRITERION_NAMES = (*CRITERIA, "variance")
@@ -155,8 +158,28 @@ def add_measuring(parser: CommandParser, journal: Path | None) -> None:
 
 
 def add_workers(parser: CommandParser) -> None:
-    """For a sweep alone."""
-    parser.option("workers", type=count, default=1, metavar="N", help="processes that share the sweep (1)")
+    """Who shares the work: processes of this machine, or of a Ray cluster."""
+    parser.option("workers", type=count, default=1, metavar="N", help="processes that share the work (1)")
+    parser.option("ray", metavar="ADDRESS", help="have them on a Ray cluster: auto, or its address")
+    parser.option("cpus_per_worker", type=count, metavar="N", help="with Ray: CPU threads of each (1)")
+    parser.option("gpus_per_worker", type=number, metavar="N", help="with Ray: GPUs of each (0)")
+
+
+def executor_of(options: Namespace) -> Executor | None:
+    """Where workers run, from the options of `add_workers`; None for processes of this machine."""
+    from dysens.sweep import Ray
+
+    address = getattr(options, "ray", None)
+    if address is not None:
+        return Ray(address, options.cpus_per_worker or 1, options.gpus_per_worker or 0)
+    for name in ("cpus_per_worker", "gpus_per_worker"):
+        if getattr(options, name, None) is not None:
+            raise InputError(f"{flag(name)} goes with {flag('ray')}: processes here share what there is.")
+    return None
+
+
+def add_visualdl(parser: CommandParser) -> None:
+    """For a sweep."""
     parser.option("visualdl", metavar="DIR", help="log points and curves for VisualDL there")
 
 
@@ -174,6 +197,7 @@ def measuring_of(options: Namespace, sen_file: Path, progress: bool, observer: A
         options.force,
         progress,
         observer,
+        executor_of(options),
     )
 
 

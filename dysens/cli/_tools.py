@@ -24,6 +24,7 @@ from dysens.cli._options import (
     add_evaluator,
     add_measuring,
     add_target,
+    add_visualdl,
     add_workers,
     compressing_of,
     measuring_of,
@@ -220,6 +221,7 @@ def _add_sensitivity(parser: CommandParser) -> None:
         help="search each group's largest ratio within this loss, don't sweep all",
     )
     add_workers(parser)
+    add_visualdl(parser)
     add_target(parser)
     parser.option(
         "ratios_file", type=Path, metavar="FILE", help="of any kind (ratios.yml beside the checkpoints)"

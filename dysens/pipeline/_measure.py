@@ -13,7 +13,7 @@ from dysens.flags import flag
 from dysens.pipeline._scoring import guarded
 from dysens.pipeline._subject import Subject
 from dysens.results import Point, Sensitivities, continue_slim_file, is_slim_file
-from dysens.sweep import Observer, SearchResult, checked_ratios
+from dysens.sweep import Executor, Observer, SearchResult, checked_ratios
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,12 @@ class Measuring:
         ratios: Shares to try; None for 0.1 to 0.9.
         only: Groups to measure, by parameter name, layer path or pattern; None for all that are deployed.
         target_loss: If given, each group's largest ratio within this loss is searched, instead of measuring all ratios.
-        workers: How many processes share a sweep.
+        workers: How many processes share it.
         fast: "auto", "on" or "off", see `DygraphSensitivity.sensitive`.
         force: Continue a journal of other weights, or of another criterion.
         progress: Whether to show a bar.
         observer: Called with every point.
+        executor: Where the processes run; None for this machine.
     """
 
     sen_file: Path
@@ -41,6 +42,7 @@ class Measuring:
     force: bool = False
     progress: bool = True
     observer: Observer | None = None
+    executor: Executor | None = None
 
     def check(self) -> None:
         """Refuse what no sweep and no search can do, before anything is built.
@@ -49,11 +51,6 @@ class Measuring:
             InputError: It is asked for.
         """
         checked_ratios(self.ratios)
-        if self.target_loss is not None and self.workers > 1:
-            raise InputError(
-                f"A search ({flag('target_loss')}) decides from what it has seen what to measure next, so it runs in one "
-                f"process: leave {flag('workers')} out, or sweep."
-            )
 
 
 def sweep(subject: Subject, options: Measuring) -> Sensitivities:
@@ -63,8 +60,7 @@ def sweep(subject: Subject, options: Measuring) -> Sensitivities:
         InputError: The network has random weights, or the whole of it scores next to nothing.
     """
     arguments = _arguments(subject, options)  # which refuses what makes no sense before groups are looked for
-    build = (subject.build or subject.task.build) if options.workers > 1 else None
-    return subject.ds.sensitive(workers=options.workers, build=build, **arguments)
+    return subject.ds.sensitive(**arguments)
 
 
 def search(subject: Subject, options: Measuring) -> SearchResult:
@@ -105,7 +101,11 @@ def _arguments(subject: Subject, options: Measuring) -> dict[str, Any]:
     options.check()
     subject.check_weights()
     options.sen_file.parent.mkdir(parents=True, exist_ok=True)
+    elsewhere = options.workers > 1 or options.executor is not None
     return {
+        "workers": options.workers,
+        "build": (subject.build or subject.task.build) if elsewhere else None,
+        "executor": options.executor,
         "eval_func": guarded(subject),
         "ratios": options.ratios,
         "sen_file": options.sen_file,

@@ -253,6 +253,31 @@ def test_a_sweep_by_two_workers(dysens):
     assert len(list(Path("vdl").iterdir())) == 1
 
 
+def test_a_search_by_two_workers(dysens):
+    words = ["search", *MADE, *FAST, "--target-loss", "0.5", "--ratios", "0.2,0.4,0.6", "--json"]
+    alone = json.loads(dysens(*words, "-o", "one.jsonl").out)
+    shared = dysens(*words, "--workers", "2", "-o", "two.jsonl")
+    assert shared.code == 0, shared.err
+    found = json.loads(shared.out)
+    assert [(g["path"], g["ratio"]) for g in found["groups"]] == [
+        (g["path"], g["ratio"]) for g in alone["groups"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--cpus-per-worker", "2"], "--cpus-per-worker goes with --ray"),
+        (["--ray", "auto", "--gpus-per-worker", "-1"], "num_gpus has to be 0 or more"),
+        (["--ray", ""], 'address has to be "auto" or the address of a Ray cluster'),
+    ],
+)
+def test_workers_of_a_cluster_that_cannot_be(dysens, words, said):
+    done = dysens("sweep", *MADE, *words)
+    assert done.code == 1
+    assert said in done.err
+
+
 def test_visualdl_is_missed_before_anything_is_built(dysens, monkeypatch):
     monkeypatch.setitem(sys.modules, "visualdl", None)
     done = dysens("sweep", "nowhere:build", "--visualdl", "vdl")

@@ -174,7 +174,7 @@ def slim(tmp_path):
     [
         (["--steps", "ratios", "--flops", "0.3", "--loss", "0.1"], "not by --loss and --flops at once"),
         (["--steps", "ratios"], "Say how much to prune"),
-        (["--steps", "sweep", "--target_loss", "0.1", "--workers", "2"], "leave --workers out"),
+        (["--steps", "sweep", "--gpus_per_worker", "2"], "--gpus_per_worker goes with --ray"),
         (["--steps", "ratios", "--loss", "0.1", "-s", "none.jsonl"], "run the step sweep first"),
         (["--steps", "prune", "--ratios_file", "none.yml"], "none.yml cannot be read"),
         (["--steps", "train", "--save", "none"], "run the step prune first"),

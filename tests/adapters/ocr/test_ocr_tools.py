@@ -221,10 +221,7 @@ def test_search_leaves_ratios_and_a_budget_within_them(session, capsys):
         (["--steps", "ratios", "--target_loss", "0.3"], "search-0.3.json.*run the step sweep first"),
         (["--steps", "prune"], r"ratios.yml cannot be read"),
         (["--steps", "train"], r"no pruned checkpoint .*run the step prune first"),
-        (
-            ["--steps", "sweep", "--workers", "2", "--target_loss", "0.1"],
-            r"--target_loss\) .* runs in one process",
-        ),
+        (["--steps", "sweep", "--cpus_per_worker", "2"], "--cpus_per_worker goes with --ray"),
     ],
 )
 def test_steps_that_cannot_be_done_yet(options, message, session, tmp_path):

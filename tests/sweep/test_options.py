@@ -58,8 +58,3 @@ def test_workers_are_counted(ds, workers):
 def test_several_workers_need_a_build():
     with pytest.raises(InputError, match="give build"):
         RunOptions(workers=2)
-
-
-def test_a_search_runs_in_one_process(ds):
-    with pytest.raises(InputError, match="runs in one process: leave workers out"):
-        ds.search(lambda: 1.0, options=RunOptions(workers=2, build="package.module:function"))

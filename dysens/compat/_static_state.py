@@ -73,6 +73,7 @@ class Results:
         """Take all points of a sweep."""
         for point in points:
             self._learn(point, baseline)
+        self.curves = {name: dict(sorted(curve.items())) for name, curve in self.curves.items()}
         if self._pickle is not None:
             write_whole(self._pickle, pickle.dumps(self.curves, protocol=2))
 
@@ -140,7 +141,7 @@ class ScopeState:
         }
         for name in changed:
             self._scope.var(name)
-        write_scope(self._scope, changed, self._place)
+        write_scope(self._scope, changed)
         self._now = dict(self._whole)
 
     def __enter__(self) -> ScopeState:
@@ -154,4 +155,7 @@ class ScopeState:
 
 def _same(one: Array, other: Array) -> bool:
     """Bit for bit."""
-    return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    a, b = (np.ascontiguousarray(array).reshape(-1).view("u1") for array in (one, other))
+    return bool(np.array_equal(a, b))

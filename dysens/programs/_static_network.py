@@ -215,7 +215,7 @@ def apply_cut(
         try:
             cut_pir_program(program, plan, follows, model, cut.live if model is not None else None)
         except BaseException:
-            write_scope(scope, before, place)
+            write_scope(scope, before)
             raise
     return Pruned(pruned, before, shapes)
 

@@ -128,14 +128,14 @@ def write_scope(scope: Any, values: Mapping[str, Array], place: Any = None) -> d
                 before[name] = old
             _set(scope, name, new, place)
     except BaseException:
-        run_through(lambda: _put_back(scope, before, place))
+        run_through(lambda: _put_back(scope, before))
         raise
     return before
 
 
-def _put_back(scope: Any, values: Mapping[str, Array], place: Any) -> None:
+def _put_back(scope: Any, values: Mapping[str, Array]) -> None:
     for name, array in values.items():
-        _set(scope, name, array, place)
+        _set(scope, name, array, None)
 
 
 def _set(scope: Any, name: str, values: Array, place: Any) -> None:
@@ -143,4 +143,9 @@ def _set(scope: Any, name: str, values: Array, place: Any) -> None:
     if place is None:
         here = tensor._place()
         place = paddle.CUDAPlace(here.gpu_device_id()) if here.is_gpu_place() else paddle.CPUPlace()
-    tensor.set(values, place)
+    try:
+        tensor.set(values, place)
+    except TypeError as error:
+        raise InputError(
+            f"Values cannot be put at {place!r:.80}; place has to be paddle.CPUPlace() or the like."
+        ) from error

@@ -153,6 +153,11 @@ class Task(ABC):
         """Gives a model and an evaluator like these to the further processes of a sweep; can be pickled."""
 
     @property
+    def seed(self) -> int | None:
+        """What draws of the training begin with; None where that is not fixed."""
+        return None
+
+    @property
     @abstractmethod
     def folder(self) -> Path:
         """Where the files of a run go that are not named otherwise; training puts its checkpoints there."""

@@ -73,14 +73,25 @@ def run_compress(
         compressing: The rest.
         task: What the name stands for, if it was built already.
     """
-    from dysens.pipeline import RuinedError, compress
+    from dysens.pipeline import RuinedError, card_of_compressed, compress
+    from dysens.report import write_card
 
     data = named_data(options.data) if options.data is not None else None
     subject = subject_of(name, options=options, task=task)
+
+    def card(compressed: Compressed, running: bool = True) -> None:
+        facts = card_of_compressed(
+            subject, compressed, name.text, options.typed, compressing.runtime, running
+        )
+        write_card(compressing.folder, facts)
+
+    error = None
     try:
-        return compress(subject, replace(compressing, data=data)), None
-    except RuinedError as error:
-        return error.compressed, error
+        compressed = compress(subject, replace(compressing, data=data), card)
+    except RuinedError as ruined:
+        error, compressed = ruined, ruined.compressed
+    card(compressed, running=False)
+    return compressed, error
 
 
 def remarks(compressed: Compressed) -> str:
@@ -96,6 +107,7 @@ def remarks(compressed: Compressed) -> str:
         lines.append(f"Checkpoints with their plans: {compressed.trained}")
     if compressed.exported is not None:
         lines.append(f"Exported model: {compressed.exported.prefix}; {compressed.exported.comparison}")
+    lines.append(f"The card, with pictures: {compressed.save.with_name('card.html')}")
     return "\n".join(lines)
 
 
@@ -121,6 +133,7 @@ def compressed_data(compressed: Compressed) -> dict[str, Any]:
         "weights": f"{compressed.save}.pdparams",
         "plan": f"{compressed.save}.plan.json",
         "trained": None if compressed.trained is None else str(compressed.trained),
+        "card": str(compressed.save.with_name("card.html")),
         "exported": None if compressed.exported is None else str(compressed.exported.prefix),
     }
 

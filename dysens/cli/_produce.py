@@ -50,7 +50,8 @@ def _prune(options: Namespace, out: Output) -> None:
     source = _chosen_by(options)  # what cannot be read is said before Paddle is loaded
 
     from dysens.cli._tables import outcome_text
-    from dysens.pipeline import choose, criterion_of, prune, warn_of_other_weights
+    from dysens.pipeline import card_of_cut, choose, criterion_of, prune, warn_of_other_weights
+    from dysens.report import write_card
 
     if isinstance(source, RatioFile):
         criterion = criterion_of(options.criterion, source)
@@ -61,13 +62,21 @@ def _prune(options: Namespace, out: Output) -> None:
         subject = subject_of(model_name(options), criterion, options)
         warn_of_other_weights(subject, options.chosen_by)
         ratios = choose(source, target_of(options), subject)
+    _say_replaced(Path(f"{options.output}.plan.json"), out)
     cut = prune(subject, ratios, options.output)
+    card = write_card(options.output.parent, card_of_cut(subject, cut, options.model, options.typed))
     if options.plot is not None:
         from dysens.report import widths
 
         save_figure(widths(cut.outcome), options.plot)
     out.result(outcome_text(cut.outcome, out.width), _data(cut))
-    out.say(cut.remarks)
+    out.say(f"{cut.remarks}\nthe card is {card}")
+
+
+def _say_replaced(path: Path, out: Output) -> None:
+    """Nothing is overwritten without a word."""
+    if path.exists():
+        out.say(f"{path} is there from an earlier run; it is replaced.")
 
 
 def _chosen_by(options: Namespace) -> RatioFile | Sensitivities:
@@ -106,14 +115,18 @@ def _add_train(parser: CommandParser) -> None:
 
 
 def _train(options: Namespace, out: Output) -> None:
-    from dysens.pipeline import score, train
+    from dysens.pipeline import TRAINED, card_beside, card_with_score, score, train
+    from dysens.report import write_card
 
-    name = model_name(options)
+    name, before = model_name(options), card_beside(options.weights)
     task = task_of(name)
     folder = train(task)
-    scored = score(subject_of(name, task=task), "trained")
+    subject = subject_of(name, task=task)
+    scored = score(subject, TRAINED)
+    on = getattr(subject.evaluator, "name", scored.indicator)
+    card = write_card(folder, card_with_score(before, task, scored, on, options.model, options.typed))
     out.result(str(scored), {**asdict(scored), "folder": str(folder)})
-    out.say(f"checkpoints with their plans are in {folder}")
+    out.say(f"checkpoints with their plans are in {folder}\nthe card is {card}")
 
 
 def _add_eval(parser: CommandParser) -> None:
@@ -149,8 +162,15 @@ def _add_export(parser: CommandParser) -> None:
 
 
 def _export(options: Namespace, out: Output) -> None:
+    from dysens.pipeline import card_beside, card_with_export
+    from dysens.report import write_card
+
+    before = card_beside(options.weights)
     task = task_of(model_name(options))
-    exported = task.export(options.output or task.export_folder)
+    folder = options.output or task.export_folder
+    _say_replaced(folder, out)
+    exported = task.export(folder)
+    card = write_card(folder, card_with_export(before, task, exported, options.model, options.typed))
     data = {
         "prefix": str(exported.prefix),
         "bytes": exported.bytes,
@@ -158,6 +178,7 @@ def _export(options: Namespace, out: Output) -> None:
         "compared_on": exported.compared_on,
     }
     out.result(str(exported), data)
+    out.say(f"the card is {card}")
 
 
 def _add_demo(parser: CommandParser) -> None:

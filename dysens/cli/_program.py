@@ -131,6 +131,7 @@ def _no_command(word: str) -> str:
 
 def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
     hush_paddle(options.debug)
+    options.typed = typed_again(words, "dysens")  # goes into cards
     level = logging.WARNING if options.quiet else logging.DEBUG if options.debug else logging.INFO
     try:
         with results_apart(options.debug) as results, shown_log(level), spelled(DYSENS):
@@ -138,7 +139,7 @@ def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         instead = command.goes_on(options) if command.goes_on else None
         kept = command.kept(options) if command.kept else None
-        print(interrupted(typed_again(words, "dysens"), kept, instead), file=sys.stderr)
+        print(interrupted(options.typed, kept, instead), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return _close_silently()

@@ -101,6 +101,7 @@ class Tool:
         """Run the tool; a mistake of the user ends it with a sentence, Ctrl-C with how to go on."""
         options = self.parse(words)
         hush_paddle(options.debug)
+        options.typed = shlex.join(["python", self.file, *(sys.argv[1:] if words is None else words)])
         level = logging.WARNING if options.quiet else logging.DEBUG if options.debug else logging.INFO
         spelling = replace(
             ToolParser.spelling, names={**ToolParser.spelling.names, "weights": WEIGHTS[self.kind]}
@@ -114,8 +115,7 @@ class Tool:
             ):
                 self.run(options, self._name(options))
         except KeyboardInterrupt:
-            typed = shlex.join(["python", self.file, *(sys.argv[1:] if words is None else words)])
-            print(interrupted(typed, *_kept(options)), file=sys.stderr)
+            print(interrupted(options.typed, *_kept(options)), file=sys.stderr)
             raise SystemExit(INTERRUPTED) from None
         except DysensError as error:
             if options.debug:

@@ -14,6 +14,13 @@ or step by step
     task.export(task.export_folder)
 """
 
+from dysens.pipeline._card import (
+    card_beside,
+    card_of_compressed,
+    card_of_cut,
+    card_with_export,
+    card_with_score,
+)
 from dysens.pipeline._compress import (
     EXPORTED_TO,
     RUINED,
@@ -73,6 +80,11 @@ __all__ = [
     "States",
     "StepOptions",
     "Subject",
+    "card_beside",
+    "card_of_compressed",
+    "card_of_cut",
+    "card_with_export",
+    "card_with_score",
     "choose",
     "compress",
     "criterion_of",

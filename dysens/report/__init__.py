@@ -1,10 +1,12 @@
-"""Results to look at: plots with matplotlib, a page, VisualDL."""
+"""Results to look at: plots with matplotlib, the page of a sweep, the card of a model, VisualDL."""
 
 from typing import TYPE_CHECKING
 
 from dysens._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from dysens.report._card import card_page, write_card
+    from dysens.report._card_data import CARD_HTML, CARD_JSON, Card, CardSample, CardState, read_card, sample
     from dysens.report._page import write_report
     from dysens.report._plot_data import (
         BudgetPoint,
@@ -21,10 +23,16 @@ if TYPE_CHECKING:
     from dysens.report._visualdl import SweepLog, log_sensitivities, open_writer
 
 __all__ = [
+    "CARD_HTML",
+    "CARD_JSON",
     "BudgetPoint",
+    "Card",
+    "CardSample",
+    "CardState",
     "Panel",
     "SweepLog",
     "budget_points",
+    "card_page",
     "curve_panels",
     "flops_against_loss",
     "heat_map",
@@ -33,16 +41,21 @@ __all__ = [
     "loss_table",
     "open_writer",
     "predicted_budget_points",
+    "read_card",
+    "sample",
     "sensitivity_curves",
     "shortened",
     "width_table",
     "widths",
+    "write_card",
     "write_report",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "_card": ["card_page", "write_card"],
+        "_card_data": ["CARD_HTML", "CARD_JSON", "Card", "CardSample", "CardState", "read_card", "sample"],
         "_page": ["write_report"],
         "_plot_data": [
             "BudgetPoint",

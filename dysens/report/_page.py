@@ -6,7 +6,7 @@ import html
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Union
@@ -164,18 +164,27 @@ def _page(data: dict[str, Any]) -> str:
     title = data["title"] or f"dysens {data['source']}".strip()
     parts = {
         "title": html.escape(title),
-        "style": _template("report.css"),
+        "style": template("report.css"),
         "data": _json_in_html(data),
-        "script": "\n".join(map(_template, SCRIPTS)),
+        "script": "\n".join(map(template, SCRIPTS)),
     }
-    page = _template("report.html")
+    return filled("report.html", parts)
+
+
+def filled(name: str, parts: Mapping[str, str]) -> str:
+    """A template with its ``{{places}}`` filled.
+
+    Args:
+        name: Of the template.
+        parts: By the name of a place; HTML already.
+    """
     # Split first: what is put in may look like a place of another part.
-    pieces = page.split("{{")
-    filled = [pieces[0]]
+    pieces = template(name).split("{{")
+    done = [pieces[0]]
     for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        filled += [parts[name], rest]
-    return "".join(filled)
+        place, _, rest = piece.partition("}}")
+        done += [parts[place], rest]
+    return "".join(done)
 
 
 def _json_in_html(data: dict[str, Any]) -> str:
@@ -184,5 +193,6 @@ def _json_in_html(data: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """A file of the templates."""
     return (resources.files("dysens.report") / "templates" / name).read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from dysens.pipeline import (
 )
 from dysens.pipeline._scoring import standard_error
 from dysens.pipeline._states import Row
+from dysens.report import read_card
 
 NETWORK = """
 import numpy as np
@@ -219,6 +221,53 @@ def test_the_command(home, capfd):
     assert all(name in heading for name in COMMANDS["compress"].columns)
     assert "original: score 1.0000 (agreement)" in printed.err
     assert "out/pruned.pdparams" in printed.err
+
+
+def test_every_step_writes_a_card(home, capfd):
+    shape = SHAPED[:2]
+    words = ["compress", "own_network:scored", *SHAPED, "--flops", "30%", "-o", "out"]
+    assert main(words) == 0
+    card = read_card("out/card.json")
+    assert [state.state for state in card.states] == ["original", "pruned"]
+    assert card.states[0].score == 1.0
+    assert card.states[0].spread == 0.0
+    assert card.metric == "score"
+    assert card.evaluated_on == "agreement"
+    assert card.proofs["masked_and_cut"] < 1e-4
+    assert not card.running
+    assert [path for path, _, _ in card.widths] == [f"convs.{place}.weight" for place in range(4)]
+    assert card.commands[0].endswith(
+        "compress own_network:scored --input-shape 2,3,6,6 --samples 8 --align 1 --flops 30% -o out"
+    )
+    # What is made from it goes on with its card.
+    assert (
+        main(["export", "own_network:scored", *shape, "--weights", "out/pruned.pdparams", "-o", "exported"])
+        == 0
+    )
+    after = read_card("exported/card.json")
+    assert [state.state for state in after.states] == ["original", "pruned", "exported"]
+    assert after.states[:2] == card.states
+    assert after.states[2].bytes > 1000
+    assert after.states[2].score is None
+    assert len(after.commands) == 2
+    assert after.proofs["live_and_exported"] < 1e-4
+    # Without one, a card is begun; one that is broken is said to be.
+    Path("out/card.json").write_text("{}")
+    assert (
+        main(["export", "own_network:scored", *shape, "--weights", "out/pruned.pdparams", "-o", "exported"])
+        == 0
+    )
+    said = capfd.readouterr().err
+    assert "A new card is begun" in said
+    assert "exported is there from an earlier run; it is replaced" in said
+    assert len(read_card("exported/card.json").states) == 1
+    Path("ratios.yml").write_text("convs.1.weight: 0.5\n")
+    assert main(["prune", "own_network:scored", "ratios.yml", *shape, "-o", "cut/pruned"]) == 0
+    card = read_card("cut/card.json")
+    assert [state.params for state in card.states] == sorted(
+        [state.params for state in card.states], reverse=True
+    )
+    assert card.widths == (("convs.1.weight", 20, 10),)
 
 
 def test_the_command_says_why_it_did_not_train(home, capfd):

@@ -78,7 +78,7 @@ class OcrTask(Task):
         )
         fill_out_channels(self.config, self.post_process)
         # What no file has weights for must begin alike in every process, or none could take over another's work.
-        with seeded(self.config["Global"].get("seed", SEED)):
+        with seeded(self.seed):
             self._network = _built("Architecture", self._ppocr.build_model, self.config["Architecture"])
         self.model = self._network if self.submodel is None else getattr(self._network, self.submodel)
         source = self.config["Global"].get("checkpoints") or self.config["Global"].get("pretrained_model")
@@ -154,6 +154,11 @@ class OcrTask(Task):
     def build(self) -> Build:
         """From the config alone."""
         return partial(_model_and_evaluator, self._given, self.submodel)
+
+    @property
+    def seed(self) -> int:
+        """``Global.seed``, or the one that PaddleOCR falls back to."""
+        return int(self.config["Global"].get("seed", SEED))
 
     @property
     def folder(self) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dysens.cli._models import ModelName, in_folder, model_name, named_data, subject_of
+from dysens.cli._models import ModelName, in_folder, model_name, named_data, subject_of, title_of
 from dysens.cli._options import (
     Command,
     add_compressing,
@@ -81,7 +81,7 @@ def run_compress(
 
     def card(compressed: Compressed, running: bool = True) -> None:
         facts = card_of_compressed(
-            subject, compressed, name.text, options.typed, compressing.runtime, running
+            subject, compressed, title_of(name.text), options.typed, compressing.runtime, running
         )
         write_card(compressing.folder, facts)
 

@@ -65,6 +65,11 @@ class ModelName:
         return FUNCTION if ":" in self.text else VISION
 
 
+def title_of(text: str) -> str:
+    """A model as a heading: the name of a config without its folder, anything else as it was typed."""
+    return Path(text).stem if text.endswith(CONFIG_ENDINGS) else text
+
+
 def model_name(options: Namespace, bare: bool = False) -> ModelName:
     """The model and evaluator that the options of a command name."""
     return ModelName(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dysens.cli._analysis import save_figure
 from dysens.cli._files import holds_sensitivities
-from dysens.cli._models import model_name, subject_of, task_of
+from dysens.cli._models import model_name, subject_of, task_of, title_of
 from dysens.cli._options import (
     Command,
     add_choice_of_filters,
@@ -64,7 +64,9 @@ def _prune(options: Namespace, out: Output) -> None:
         ratios = choose(source, target_of(options), subject)
     _say_replaced(Path(f"{options.output}.plan.json"), out)
     cut = prune(subject, ratios, options.output)
-    card = write_card(options.output.parent, card_of_cut(subject, cut, options.model, options.typed))
+    card = write_card(
+        options.output.parent, card_of_cut(subject, cut, title_of(options.model), options.typed)
+    )
     if options.plot is not None:
         from dysens.report import widths
 
@@ -124,7 +126,9 @@ def _train(options: Namespace, out: Output) -> None:
     subject = subject_of(name, task=task)
     scored = score(subject, TRAINED)
     on = getattr(subject.evaluator, "name", scored.indicator)
-    card = write_card(folder, card_with_score(before, task, scored, on, options.model, options.typed))
+    card = write_card(
+        folder, card_with_score(before, task, scored, on, title_of(options.model), options.typed)
+    )
     out.result(str(scored), {**asdict(scored), "folder": str(folder)})
     out.say(f"checkpoints with their plans are in {folder}\nthe card is {card}")
 
@@ -170,7 +174,9 @@ def _export(options: Namespace, out: Output) -> None:
     folder = options.output or task.export_folder
     _say_replaced(folder, out)
     exported = task.export(folder)
-    card = write_card(folder, card_with_export(before, task, exported, options.model, options.typed))
+    card = write_card(
+        folder, card_with_export(before, task, exported, title_of(options.model), options.typed)
+    )
     data = {
         "prefix": str(exported.prefix),
         "bytes": exported.bytes,

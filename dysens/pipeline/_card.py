@@ -19,6 +19,7 @@ from dysens.pipeline._compress import Compressed
 from dysens.pipeline._produce import Cut, Scored
 from dysens.pipeline._states import EXPORTED, ORIGINAL, PRUNED, Row
 from dysens.pipeline._subject import Subject
+from dysens.pruning import PruneOutcome
 from dysens.report import CARD_JSON, Card, CardSample, CardState, read_card, sample
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def card_of_compressed(
         timed_on=timed_on(runtime),
         output_error=outcome.output_error,
         proofs=_proofs(outcome.proof, compressed.exported),
-        widths=tuple((path or group, before, after) for group, path, before, after in outcome.widths),
+        widths=_widths(subject, outcome),
         samples=_samples(compressed.before, compressed.after),
         notes=tuple(outcome.notes),
         running=running,
@@ -75,7 +76,7 @@ def card_of_cut(subject: Subject, cut: Cut, name: str = "", command: str = "") -
         ),
         criterion=subject.criterion,
         proofs=_proofs(cut.difference),
-        widths=tuple((path or group, before, after) for group, path, before, after in outcome.widths),
+        widths=_widths(subject, outcome),
         notes=(outcome.untried,) if outcome.untried else (),
         **_origin(subject.task, name, [command]),
     )
@@ -158,6 +159,14 @@ def _origin(task: Task, name: str, commands: Sequence[str]) -> dict[str, Any]:
         "date": datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
         "commands": tuple(command for command in commands if command),
     }
+
+
+def _widths(subject: Subject, outcome: PruneOutcome) -> tuple[tuple[str, int, int], ...]:
+    """Of all groups in the order of the network, also of those that stayed whole."""
+    left = {name: after for name, _, _, after in outcome.widths}
+    return tuple(
+        (group.path, group.channels, left.get(group.name, group.channels)) for group in subject.ds.groups
+    )
 
 
 def _state(row: Row) -> CardState:

@@ -267,7 +267,7 @@ def test_every_step_writes_a_card(home, capfd):
     assert [state.params for state in card.states] == sorted(
         [state.params for state in card.states], reverse=True
     )
-    assert card.widths == (("convs.1.weight", 20, 10),)
+    assert card.widths[:2] == (("convs.0.weight", 20, 20), ("convs.1.weight", 20, 10))
 
 
 def test_the_command_says_why_it_did_not_train(home, capfd):

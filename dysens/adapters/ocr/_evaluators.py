@@ -71,7 +71,7 @@ class OcrEvaluator(Evaluator):
             model: The network.
             count: How many images at most.
         """
-        found: list[Reading] = []
+        found: list[Reading] = []  # PaddleOCR's images are blue, green, red
         with preserved(model), paddle.no_grad():
             model.eval()
             for batch in self._batches:
@@ -86,7 +86,7 @@ class OcrEvaluator(Evaluator):
     def _reading(self, image: np.ndarray, answers: Any, arrays: Sequence[Any], row: int) -> Reading:
         """What the network made of one image of a batch; lines of text, unless a subclass knows better."""
         lines = answers[0] if isinstance(answers, tuple) else answers
-        return Reading(picture_of(image), text=str(lines[row][0]))
+        return Reading(picture_of(image[::-1]), text=str(lines[row][0]))
 
     def _measured(self, outputs: Any, batch: Any) -> Any:
         """A metric that has seen this batch only."""
@@ -116,7 +116,7 @@ class TextDetEvaluator(OcrEvaluator):
         scale = np.array([ratio_width, ratio_height])  # boxes are those of the image before it was resized
         boxes = [np.asarray(box, dtype="float64").reshape(-1, 2) * scale for box in answers[row]["points"]]
         regions = tuple((tuple((float(x), float(y)) for x, y in box), "") for box in boxes)
-        return Reading(picture_of(image), regions)
+        return Reading(picture_of(image[::-1]), regions)
 
     def score(self, measurements: Sequence[DetCounts]) -> float:
         """The config's main indicator."""

@@ -1,4 +1,4 @@
-"""Pickles of strangers: plain data and numbers come out, no code runs, memory stays in proportion to the file.
+"""Untrusted pickles: read as plain data and numbers, without running code, in memory proportional to the file's size.
 
 `pickle.Unpickler` does the work, behind three guards. A first pass over the opcodes, which builds nothing, refuses
 what makes the unpickler itself take all memory (a memo index of two thousand million) or all time (a dictionary key
@@ -56,7 +56,7 @@ def check_opcodes(data: bytes, needed_by: str) -> int:
 
     Raises:
         InputError: The data is no whole pickle, has too many opcodes, or would take all memory or time.
-        UnsafePickleError: It has an opcode that such files don't need.
+        UnsafePickleError: It has an opcode that such files do not need.
     """
     stream, stack, memo = io.BytesIO(data), list[str](), dict[int, str]()
     for count in range(1, MAX_OPCODES + 1):
@@ -115,7 +115,7 @@ _NUMBER_CODES = {"b1", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "c8
 
 
 class PickledObject:
-    """Stands for an object of a class that `load_plain` was told of: its attributes."""
+    """The attributes of an object whose class is in the allow-list of `load_plain`."""
 
     attributes: dict[str, Any]
 
@@ -136,7 +136,7 @@ def read_plain(path: Path, needed_by: str, limit: int = 16 * 2**20) -> dict[Any,
     Raises:
         InputError: The file cannot be read, is too large or no whole pickle, grows beyond its limits, or is no
             dictionary.
-        UnsafePickleError: It asks for something that such files don't need.
+        UnsafePickleError: It asks for something that such files do not need.
     """
     try:
         if not path.is_file():
@@ -169,7 +169,7 @@ def load_plain(data: bytes, needed_by: str, *, encoding: str = "bytes", classes:
 
     Raises:
         InputError: The data is no whole pickle, or grows beyond its limits; the message is a clause.
-        UnsafePickleError: It asks for a class, a function or an opcode that such files don't need; it is named.
+        UnsafePickleError: It asks for a class, a function or an opcode that such files do not need; it is named.
     """
     try:
         opcodes = check_opcodes(data, needed_by)
@@ -210,7 +210,7 @@ class _Dtype:
 
 
 class _Array:
-    """An array in the making: NumPy's own ``__setstate__`` would take sizes and types from a stranger."""
+    """An array that is being built: NumPy's own ``__setstate__`` would trust the file's sizes and types."""
 
     def __init__(self, numbers: Callable[[Any, Any], npt.NDArray[Any]]) -> None:
         self._numbers = numbers

@@ -137,7 +137,7 @@ PROBE_BYTES = 64 * 1024
 
 
 def append_bytes(path: Path, data: bytes, sync: bool) -> None:
-    """Appends ``data`` as a line of its own: a torn line that somebody left is ended first."""
+    """Append ``data`` as a line; an incomplete last line of the file is ended first."""
     created = not path.exists()
     with path.open("ab", buffering=0) as handle:
         if not created and not _ends_with_newline(path):
@@ -169,7 +169,7 @@ def write_whole(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, lambda beside: beside.write_bytes(data))
     except OSError as error:
-        raise JournalError(f"{path} can't be written: {error.strerror or error}.") from error
+        raise JournalError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def read_whole(path: Path, limit: int) -> bytes:
@@ -181,9 +181,9 @@ def read_whole(path: Path, limit: int) -> bytes:
         with path.open("rb") as handle:
             data = handle.read(limit + 1)
     except OSError as error:
-        raise JournalError(f"{path} can't be read: {error.strerror or error}.") from error
+        raise JournalError(f"{path} cannot be read: {error.strerror or error}.") from error
     if len(data) > limit:
-        raise JournalError(f"{path} is larger than {limit} bytes, so it can't be a file of sensitivities.")
+        raise JournalError(f"{path} is larger than {limit} bytes, so it cannot be a file of sensitivities.")
     return data
 
 

@@ -52,7 +52,7 @@ def loss_text(loss: float) -> str:
 
 
 def scale_top(losses: Iterable[float]) -> float:
-    """Where a loss scale ends: at the largest loss, but a loss of 1 means all is lost, and more says no more."""
+    """The upper end of a loss scale: the largest loss, at most 1, where everything is lost."""
     finite = [loss for loss in losses if math.isfinite(loss)]
     return min(max([*finite, 0.01]), 1.0)
 

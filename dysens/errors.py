@@ -54,7 +54,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def in_a_sentence(error: Exception) -> str:
-    """What an error of Paddle's says, without its traces and decoration."""
+    """The message of a Paddle error, without stack traces and decoration."""
     lines = [line.strip() for line in str(error).splitlines()]
     telling = [line for line in lines if line and not line.startswith(("[Hint", "-----", "Error Message"))]
     return f"{type(error).__name__}: {telling[-1][:300] if telling else repr(error)}"

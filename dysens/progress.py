@@ -1,4 +1,4 @@
-"""What people see while something takes long: one progress bar, and the package's log on a terminal."""
+"""What a user sees while something takes long: one progress bar, and the package's log on a terminal."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Progress:
         )
 
     def at(self, where: str) -> None:
-        """Say what is being worked on now."""
+        """Show what is being worked on now."""
         self._where = where
         self._tell()
 
     def last(self, loss: float) -> None:
-        """Say what the last point lost; it is shown with whatever is told next."""
+        """Set the loss of the last point; it is shown with the next update."""
         self._last = f"last loss {loss:.4f}"
 
     def reach(self, done: int) -> None:
@@ -93,7 +93,7 @@ def progress(total: int, what: str, shown: bool = True, done: int = 0) -> Iterat
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this code. That a kernel's package is loaded says nothing: others load it too."""
+    """Whether a Jupyter kernel runs this code. A loaded ipykernel is no evidence: other packages load it too."""
     loaded = sys.modules.get("IPython")
     return loaded is not None and hasattr(loaded.get_ipython(), "kernel")
 

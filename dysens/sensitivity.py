@@ -111,7 +111,7 @@ class DygraphSensitivity:
                 layers and for channels of 1-D and 3-D convolutions.
         """
         if not isinstance(model, paddle.nn.Layer):
-            raise InputError(f"model has to be a paddle.nn.Layer, not a {type(model).__name__}.")
+            raise InputError(f"The model has to be a paddle.nn.Layer, not a {type(model).__name__}.")
         if not paddle.in_dynamic_mode():
             raise InputError(
                 "Paddle is in static mode, and dysens runs live layers: call paddle.disable_static() first."
@@ -167,7 +167,7 @@ class DygraphSensitivity:
         return self._unprunable
 
     def explain(self, name: str) -> str:
-        """Say in words which layers move together with a weight and why, or why its filters stay.
+        """Describe which layers move together with a weight and why, or why its filters stay.
 
         Args:
             name: A 4-D weight, by parameter name or layer path.
@@ -356,7 +356,7 @@ class DygraphSensitivity:
             axis: PaddleSlim's argument; filters lie on axis 0, and only 0 is taken.
         """
         if axis != 0 and list(axis if isinstance(axis, Iterable) else [axis]) != [0]:
-            raise InputError(f"axis is {axis}; dysens removes filters, and those are on axis 0.")
+            raise InputError(f"The axis is {axis}; dysens removes filters, and those are on axis 0.")
         chosen = self._names.ratios(ratios)
         again = next((name for name in chosen if name in self._cuts.removed), None)
         if again is not None:

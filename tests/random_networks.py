@@ -1,7 +1,7 @@
 """Random small networks for property tests: what people build, and what they should not.
 
 A network is a list of `Block`s and a head, plain data that hypothesis draws, shrinks and prints. `RandomNet(spec)` builds
-it; every spec builds, whatever widths and options were drawn. Nothing is left out because dysens can't cut it.
+it; every spec builds, whatever widths and options were drawn. Nothing is left out because dysens cannot cut it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A live layer of one's own as a task: no framework, no config."""
+"""A user's own live layer as a task, without a framework or a config."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class LayerTask(Task):
 
     @property
     def has_weights(self) -> bool:
-        """As was said."""
+        """Whether the layer has trained weights, as given to the constructor."""
         return self._has_weights
 
     def load(self, source: str | Path) -> None:
@@ -148,7 +148,7 @@ class LayerTask(Task):
         return Exported(prefix, difference, file_size(prefix), "noise" if images is None else "the data")
 
     def score_exported(self, source: Path) -> float:
-        """Its evaluator's score; a function scores the live model by itself, so it cannot tell."""
+        """The evaluator's score of the exported model; raise InputError for a plain function, which scores the live model only."""
         if not isinstance(self.evaluator, Evaluator):
             raise InputError(
                 "A function scores the live model; to score an exported one, give an Evaluator, which calls what it is given."

@@ -89,7 +89,7 @@ def read_optimizer_state(state: Path, weights: Path, network: paddle.nn.Layer) -
 
 
 class ExportedModel(paddle.nn.Layer):
-    """An exported model in the place of the network, for whoever calls that.
+    """An exported model with the call signature of the network.
 
     Args:
         model: The network that was exported, or one of the same architecture: outputs come in its structure.

@@ -220,7 +220,7 @@ def _figure(sens: Sensitivities, kind: str, loss: float | None, monotone: bool) 
     from dysens.report import flops_against_loss, heat_map, predicted_budget_points, sensitivity_curves
 
     if loss is not None and kind != "curves":
-        raise InputError("--loss goes with --kind curves.")
+        raise InputError("The option --loss goes with --kind curves.")
     if kind == "curves":
         return sensitivity_curves(sens, loss, monotone=monotone)
     if kind == "heatmap":

@@ -1,4 +1,4 @@
-"""``dysens show``, ``merge`` and ``convert``: files of sensitivities, and how commands speak of them."""
+"""``dysens show``, ``merge`` and ``convert``: files of sensitivities, and their descriptions in messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIDES = ("first", "last")
 
 
 def kept_in(path: Path) -> str:
-    """In words, what an interrupted command leaves in its journal."""
+    """Describe what an interrupted command leaves in its journal."""
     from dysens.results import Sensitivities
 
     beside = Path(f"{path}.jsonl")  # where a sweep goes on that was given a PaddleSlim file
@@ -131,7 +131,7 @@ def _convert(options: Namespace, out: Output) -> None:
 
 
 def _written(path: Path, sens: Sensitivities) -> tuple[str, dict[str, Any]]:
-    """What a file that was written holds: in words, and as data."""
+    """The content of a written file, as text and as data."""
     data = {"file": str(path), "points": len(sens.points), "groups": len(sens)}
     return f"{_counted(len(sens.points), 'point')} of {_counted(len(sens), 'group')} are in {path}", data
 

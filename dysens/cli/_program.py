@@ -43,7 +43,7 @@ PADDLE_MISSING = (
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 for a mistake, 2 for words that make no command, 130 for Ctrl-C.
+    """Run a command and return its exit code: 0, 1 for an error, 2 for invalid usage, 130 for Ctrl-C.
 
     Args:
         words: What stands after ``dysens``; from the command line if not given.
@@ -152,14 +152,14 @@ def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
 
 
 def hush_paddle(debug: bool) -> None:
-    """Paddle warns, in Python and in C++, about things that nobody who types a command can do anything about."""
+    """Silence Paddle's warnings, in Python and in C++, that a user of a command can do nothing about."""
     if not debug:
         os.environ.setdefault("GLOG_minloglevel", "2")
         warnings.filterwarnings("ignore", category=UserWarning, module="paddle")
 
 
 def interrupted(command: str, kept: str | None, instead: str | None = None) -> str:
-    """What to say after Ctrl-C.
+    """The message after Ctrl-C.
 
     Args:
         command: As it can be typed again.
@@ -190,6 +190,6 @@ def _sentence(error: Exception, debug: bool) -> str:
 
 
 def _close_silently() -> int:
-    """Whoever read the output has seen enough; Python must not complain when it closes the pipe at its end."""
+    """Redirect standard output after its reader closed the pipe, so that Python does not complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return PIPE_CLOSED

@@ -1,4 +1,4 @@
-"""How the program listens and speaks: argparse with help that fits a screen; results on standard output, the rest on error."""
+"""Input and output of the program: argparse with help that fits a screen; results on standard output, messages on error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Output:
         return redirect_stdout(self._results)
 
     def say(self, text: str) -> None:
-        """What a person wants to know besides."""
+        """Print a message for the user to standard error."""
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
@@ -182,12 +182,12 @@ class CommandParser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """End the program: the words make no command."""
+        """Exit with status 2 for invalid usage."""
         self.exit(USAGE_ERROR, f"error: {message}\n`{self.prog} --help` lists the options.\n")
 
 
 class _ExtendAll(argparse.Action):
-    """Puts the lists that words were read as behind each other."""
+    """Concatenate the lists of an option that is given several times."""
 
     def __call__(
         self,

@@ -218,7 +218,7 @@ def _add_sensitivity(parser: CommandParser) -> None:
         "target_loss",
         type=number,
         metavar="L",
-        help="search each group's largest ratio within this loss, don't sweep all",
+        help="search each group's largest ratio within this loss, do not sweep all",
     )
     add_workers(parser)
     add_visualdl(parser)

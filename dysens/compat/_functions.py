@@ -33,14 +33,15 @@ def check_type(prune_type: str, num_head: int = -1) -> None:
     """Refuse what only PaddleSlim prunes."""
     if prune_type != "conv" or num_head != -1:
         raise InputError(
-            f'prune_type is "{prune_type}" and num_head is {num_head}; dysens prunes filters of convolutions: "conv" and -1.'
+            f'The argument prune_type is "{prune_type}" and num_head is {num_head}; dysens prunes filters of '
+            'convolutions: "conv" and -1.'
         )
 
 
 def check_axis(axis: int | Iterable[int]) -> None:
     """Refuse any axis but that of filters."""
     if axis != 0 and list(axis if isinstance(axis, Iterable) else [axis]) != [0]:
-        raise InputError(f"axis is {axis}; dysens removes filters, and those are on axis 0.")
+        raise InputError(f"The axis is {axis}; dysens removes filters, and those are on axis 0.")
 
 
 def is_slims(sen_file: Path) -> bool:
@@ -84,7 +85,7 @@ def ratios_of_groups(
                 f'"{name}" names no parameter of this model{nearest(str(name), parameters) or "."}'
             )
     if others:
-        logger.info("passed over, as they are in no group: %s", ", ".join(others))
+        logger.info("Passed over, as they are in no group: %s", ", ".join(others))
     return chosen
 
 
@@ -96,7 +97,7 @@ def load_sensitivities(sensitivities_file: File | None) -> dict[str, dict[float,
     """Loads sensitivities from a PaddleSlim pickle, or from any file that `Sensitivities.load` reads.
 
     Args:
-        sensitivities_file: The file. Without one, or if it doesn't exist, the result is empty.
+        sensitivities_file: The file. Without one, or if it does not exist, the result is empty.
 
     Returns:
         Name to {ratio: loss}.

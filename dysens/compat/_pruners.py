@@ -133,7 +133,7 @@ class FilterPruner:
         check_type(prune_type, num_head)
         if not skip_leaves:
             logger.warning(
-                "skip_leaves=False has no effect: channels that reach the model's outputs always stay."
+                "The argument skip_leaves=False has no effect: channels that reach the model's outputs always stay."
             )
         self.model = model
         self.inputs = inputs
@@ -212,7 +212,9 @@ class FilterPruner:
         """
         check_axis(dims)
         if not 0 < pruned_flops < 1:
-            raise InputError(f"pruned_flops is {pruned_flops}; it is a share of the FLOPs, between 0 and 1.")
+            raise InputError(
+                f"The argument pruned_flops is {pruned_flops}; it is a share of the FLOPs, between 0 and 1."
+            )
         if not self._sensitivities:
             raise InputError(
                 "No sensitivities are known yet; call sensitive() first, or give the pruner a sen_file."
@@ -228,7 +230,7 @@ class FilterPruner:
         low, high = 0.0, 1.0
         best = at(high)
         if best[1] < pruned_flops:
-            logger.warning("not more than %.1f %% of the FLOPs can be removed.", 100 * best[1])
+            logger.warning("No more than %.1f %% of the FLOPs can be removed.", 100 * best[1])
             return best
         for _ in range(_BISECTIONS):
             if best[1] - pruned_flops < _CLOSE_ENOUGH:
@@ -278,7 +280,7 @@ class FilterPruner:
         check_axis(axis)
         if apply not in _WAYS:
             raise InputError(
-                f'apply is "{apply}"; it has to be "impretive" (PaddleSlim\'s spelling), "lazy" or None.'
+                f'The argument apply is "{apply}"; it has to be "impretive" (PaddleSlim\'s spelling), "lazy" or None.'
             )
         plan = PruningPlan(self, self._chosen(ratios))
         if apply is not None:

@@ -88,7 +88,7 @@ class Lanes:
     def in_order(
         self, jobs: Jobs[Result], then: Jobs[Result] = MappingProxyType({})
     ) -> Generator[Result, None, None]:
-        """What each job returns, the first one first; a few run ahead. Whoever stops early should close the iterator.
+        """The results of the jobs in order; a few run ahead. A caller that stops early should close the iterator.
 
         Args:
             jobs: By name.
@@ -115,7 +115,7 @@ class Lanes:
 
 
 def available_cores() -> int:
-    """How many cores there are for this process. OMP_NUM_THREADS tells nothing: Paddle sets it to 1 when imported."""
+    """The number of cores for this process. OMP_NUM_THREADS is no guide: Paddle sets it to 1 when imported."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -137,7 +137,7 @@ class KeptBatches:
     def __init__(self, read: Callable[[], Iterable[Any]], cache_gib: float = DEFAULT_CACHE_GIB) -> None:
         if isinstance(cache_gib, bool) or not isinstance(cache_gib, (int, float)) or not cache_gib >= 0:
             raise InputError(
-                f"cache_gib has to be a number of GiB, 0 to keep nothing; not {cache_gib!r:.80}."
+                f"The argument cache_gib has to be a number of GiB, 0 to keep nothing; not {cache_gib!r:.80}."
             )
         self._read = read
         self._budget = int(cache_gib * 2**30)
@@ -153,7 +153,7 @@ class KeptBatches:
         return self._count is not None and len(self.kept) == self._count
 
     def __len__(self) -> int:
-        """How many batches there are: known after one pass, and before that if the loader says so; 0 if it does not."""
+        """The number of batches: known after one pass, or before it from the loader's length; else 0."""
         return self._count or self._announced
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
@@ -220,13 +220,13 @@ def size_of(batch: Any) -> int:
 
 
 def _contents(batch: Any) -> int:
-    """A number that tells batches apart."""
+    """A hash of a batch's contents."""
     arrays = [leaf.numpy() if isinstance(leaf, paddle.Tensor) else leaf for leaf in leaves(batch)]
     return hash(tuple(each.tobytes() if isinstance(each, np.ndarray) else repr(each) for each in arrays))
 
 
 def _length(source: Any) -> int:
-    """How many batches a loader says that it has; 0 if it does not say."""
+    """The length of a loader; 0 if it has none."""
     try:
         return len(source)
     except (TypeError, ValueError):  # a generator; a DataLoader over what has no length

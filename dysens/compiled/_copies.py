@@ -81,7 +81,7 @@ class ComparedCopies:
         return self._accepted[key]
 
     def accepted_or_none(self, call: Packed, state: int) -> Accepted | None:
-        """The same, for a call that somebody can do without."""
+        """The same, or None where no copy can serve the call."""
         try:
             return self.accept(call, state)
         except UnservableError as reason:

@@ -40,7 +40,7 @@ SYMPTOM = "ConvertPirAttribute2RuntimeAttribute"
 
 @contextmanager
 def interpolation_rewritten() -> Iterator[None]:
-    """Inside, whoever interpolates gets ops that every predictor runs."""
+    """Replace interpolation by operators that every predictor runs, within this context."""
     # The ops are replaced where all callers look them up, however they imported `interpolate` itself.
     ops = paddle._C_ops
     originals = {name: getattr(ops, name) for name in _OPS}

@@ -106,7 +106,7 @@ class EvaluatorScorer(Scorer):
         return self.evaluator.score([measured[number] for number in sorted(measured)])
 
     def measurements(self, look: PartialEvaluation, then: PartialEvaluation | None = None) -> Measurements:
-        """What the outputs of each batch tell.
+        """What `Evaluator.measure` returns for each batch.
 
         Args:
             look: What to measure.

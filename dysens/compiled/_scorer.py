@@ -38,7 +38,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
-        """Say what is going to be scored, so that it can be prepared: plans, and for how many ratios each stands."""
+        """Announce what is going to be scored, so that it can be prepared: plans, and the number of ratios for each."""
 
 
 class FunctionScorer(Scorer):
@@ -104,4 +104,4 @@ class FunctionScorer(Scorer):
                 return self._function()
 
     def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
-        """Nothing can be prepared: only the function knows what it will do."""
+        """Do nothing: what a user's function will run is not known in advance."""

@@ -204,7 +204,7 @@ class Costs:
         """What `to_json` wrote; every value is checked.
 
         Raises:
-            InputError: It is something else, or speaks of groups and widths that it doesn't list.
+            InputError: It is something else, or speaks of groups and widths that it does not list.
         """
         return _Checked(data).costs()
 

@@ -142,7 +142,7 @@ class Variance(GroupCriterion):
 
 
 class _Watch:
-    """Notes what mixers read, and which batch norm gets exactly what a mixer says."""
+    """Records the inputs of mixers, and which batch norm takes exactly a mixer's output."""
 
     def __init__(self, roles: Mapping[str, Role]) -> None:
         self._roles = roles

@@ -144,10 +144,10 @@ def scores_by(criterion: Criterion) -> Scores:
         return CRITERIA[criterion]
     given: Any = criterion
     if isinstance(given, type) and issubclass(given, GroupCriterion):
-        raise InputError(f"criterion is the class {given.__name__}; give an object of it.")
+        raise InputError(f"The criterion is the class {given.__name__}; give an object of it.")
     if isinstance(criterion, GroupCriterion) or not callable(criterion):
         raise InputError(
-            f"criterion must be one of {', '.join(CRITERIA)}, a function or a dysens.GroupCriterion, not {criterion!r:.80}."
+            f"The criterion must be one of {', '.join(CRITERIA)}, a function or a dysens.GroupCriterion, not {criterion!r:.80}."
         )
     name = criterion_name(criterion)
     return lambda weight: checked_scores(criterion(weight), len(weight), name, "filters")
@@ -168,7 +168,7 @@ def checked_scores(scores: Any, count: int, name: str, what: str) -> np.ndarray:
     found = np.asarray(scores, dtype="float64")
     if found.shape != (count,) or np.isnan(found).any():
         raise InputError(
-            f"criterion {name} has to give one number for each of the {count} {what}; "
+            f"The criterion {name} has to give one number for each of the {count} {what}; "
             f"it gave an array of shape {list(found.shape)}{' with NaN' if np.isnan(found).any() else ''}."
         )
     return found

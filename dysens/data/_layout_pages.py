@@ -191,7 +191,7 @@ def draw_page(rng: np.random.Generator) -> tuple[Image.Image, list[Label]]:
 
 
 def _fill_column(page: _Page, left: int, top: int, width: int) -> None:
-    """Sets blocks until one does not fit; a paragraph follows whatever is not one, as two headings in a row are odd."""
+    """Sets blocks until one does not fit; a paragraph follows everything else, so that no two headings come in a row."""
     blocks, odds = zip(*_BLOCKS.items())
     chances = np.array(odds) / sum(odds)
     block: _Block | None = None

@@ -246,7 +246,7 @@ def write_scenes(
     """
     if size[0] < MIN_SIZE[0] or size[1] < MIN_SIZE[1]:
         raise InputError(
-            f"a scene of {size[0]}x{size[1]} is too small for text; take at least {MIN_SIZE[0]}x{MIN_SIZE[1]}."
+            f"A scene of {size[0]}x{size[1]} is too small for text; take at least {MIN_SIZE[0]}x{MIN_SIZE[1]}."
         )
     fonts, lines = fonts or find_fonts(), []
     for name, path, rng in _images(Path(folder), count, seed):

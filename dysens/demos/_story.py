@@ -1,4 +1,4 @@
-"""The story that the demos of both frameworks tell: a released network, made smaller, fine-tuned, exported, without any data."""
+"""The demo of both frameworks: a released network made smaller, fine-tuned and exported, on generated data."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def demo_parser(
 
 
 def run_demo(options: argparse.Namespace, settings: Mapping[str, Setting], make_task: MakeTask) -> None:
-    """Tell the story and print the table; a mistake of the user ends in a sentence.
+    """Run the demo and print its table; an error of the user ends the program with its message.
 
     Args:
         options: From `demo_parser`.

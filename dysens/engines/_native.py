@@ -73,7 +73,7 @@ def without_blind_choices(
 
 
 def _is_choice(chooser: str, path: str, found: Analysis, never: set[str]) -> bool:
-    """Whether a layer belongs to a part of the chooser of which nothing ran: that is what the other way looks like."""
+    """Whether a layer belongs to a part of the branching layer of which nothing ran: another branch."""
     if not _inside(path, chooser):
         return False
     rest = path[len(chooser) + 1 :] if chooser else path
@@ -110,7 +110,7 @@ def _choosers(model: paddle.nn.Layer, view: View) -> set[str]:
 
 @contextmanager
 def _watched(note: Callable[[], None]) -> Iterator[None]:
-    """Inside, say so when a tensor becomes a Python value."""
+    """Record when a tensor becomes a Python value, within this context."""
     kind = type(paddle.zeros([1]))
     before = {name: kind.__dict__[name] for name in _CONVERSIONS if name in kind.__dict__}
 
@@ -177,7 +177,7 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Anal
     proof = Proof(model, views, others, implied)
     failure = proof.failure(found, found.groups)
     if failure is not None and small is not None:
-        logger.info("at the given input size %s; probing again at that size", failure)
+        logger.info("At the given input size %s; probing again at that size", failure)
         found, probed = _analyse_at(model, [*views, *heads], layers)
         ran.append(probed)
         found = without_blind_choices(model, base, found, set().union(*ran))

@@ -56,21 +56,23 @@ def paddleslim_engine(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis
 def _pruner(model: paddle.nn.Layer, views: Sequence[View], name: str) -> Any:
     if not paddle.__version__.startswith("2."):
         raise InputError(
-            f'engine="paddleslim" needs Paddle 2.6; PaddleSlim does not run on Paddle {paddle.__version__}. '
+            f'The engine "paddleslim" needs Paddle 2.6; PaddleSlim does not run on Paddle {paddle.__version__}. '
             'Use engine="native", which gives the same numbers.'
         )
     try:
         import paddleslim.dygraph as slim
     except ImportError as error:
         raise MissingExtraError(
-            'engine="paddleslim" needs PaddleSlim: pip install "dysens[slim]".'
+            'The engine "paddleslim" needs PaddleSlim: pip install "dysens[slim]".'
         ) from error
     if len(views) > 1:
-        raise InputError('train_inputs is only known to engine="native": PaddleSlim traces one forward.')
+        raise InputError(
+            'The argument train_inputs is only known to the engine "native": PaddleSlim traces one forward.'
+        )
     shapes = [list(argument.shape) for argument in views[0].arguments if isinstance(argument, paddle.Tensor)]
     if len(shapes) != len(views[0].arguments):
         raise InputError(
-            'engine="paddleslim" takes shapes and tensors only; use engine="native" for dicts and lists.'
+            'The engine "paddleslim" takes shapes and tensors only; use engine="native" for dicts and lists.'
         )
     logging.getLogger("paddleslim").setLevel(logging.WARNING)
     with preserved(model):
@@ -150,7 +152,7 @@ class _SlimChoice:
     ) -> None:
         if not isinstance(criterion, str) or criterion not in _PRUNERS:
             raise InputError(
-                f'engine="paddleslim" knows the criteria {", ".join(_PRUNERS)}; use engine="native".'
+                f'The engine "paddleslim" knows the criteria {", ".join(_PRUNERS)}; use engine="native".'
             )
         self._pruner = _pruner(model, views, _PRUNERS[criterion])
 
@@ -200,7 +202,7 @@ def engine_for(choice: EngineChoice, layers: str = FILTERS) -> Engine:
         return _ENGINES[choice]
     if not callable(choice):
         raise InputError(
-            f"engine must be one of {', '.join(_ENGINES)}, or take a model and its views, not {choice!r:.80}."
+            f"The engine must be one of {', '.join(_ENGINES)}, or take a model and its views, not {choice!r:.80}."
         )
     return _OwnEngine(choice)
 
@@ -218,10 +220,10 @@ class _OwnEngine:
             found = self._engine(model, views)
         if not isinstance(found, Analysis):
             raise InputError(
-                f"engine {self._name} has to return a dysens.engines.Analysis, not a {type(found).__name__}."
+                f"The engine {self._name} has to return a dysens.engines.Analysis, not a {type(found).__name__}."
             )
         found = proven(model, views, found)
         cut = {path for group in found.groups for path in group.filters}
-        unsaid = dict.fromkeys(filters_by_path(model), f"engine {self._name} offers no group for it")
+        unsaid = dict.fromkeys(filters_by_path(model), f"The engine {self._name} offers no group for it")
         reasons = {path: reason for path, reason in {**unsaid, **found.reasons}.items() if path not in cut}
         return replace(found, reasons=reasons)

@@ -36,7 +36,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def measure(self, outputs: Any, batch: Any) -> Any:
-        """What the outputs of one batch tell; kept in memory, so keep it small."""
+        """Measure the outputs of one batch; the result is kept in memory, so keep it small."""
 
     @abstractmethod
     def score(self, measurements: Sequence[Any]) -> float:
@@ -62,24 +62,26 @@ _SLIM_EPSILON = 1e-3
 
 
 def metric_of(value: Any) -> float:
-    """The number that an evaluation returned, or a sentence that says what it returned instead."""
+    """The number that an evaluation returned; raise InputError for anything else."""
     if isinstance(value, paddle.Tensor):
         value = value.numpy()
     if value is None:
         raise InputError(
-            "eval_func returned None; it has to return the metric as a number (is a return missing?)."
+            "The function eval_func returned None; it has to return the metric as a number (is a return missing?)."
         )
     if isinstance(value, (bool, str, bytes)):
-        raise InputError(f"eval_func returned {value!r}; it has to return the metric as a number.")
+        raise InputError(
+            f"The function eval_func returned {value!r}; it has to return the metric as a number."
+        )
     try:
         array = np.asarray(value, dtype="float64")
     except (TypeError, ValueError):
         raise InputError(
-            f"eval_func returned a {type(value).__name__}; it has to return the metric as one number."
+            f"The function eval_func returned a {type(value).__name__}; it has to return the metric as one number."
         ) from None
     if array.size != 1:
         raise InputError(
-            f"eval_func returned {array.size} values; it has to return one number, such as their mean."
+            f"The function eval_func returned {array.size} values; it has to return one number, such as their mean."
         )
     return float(array.reshape(()))
 
@@ -149,7 +151,7 @@ class MetricEvaluator(Evaluator):
     ) -> None:
         if not isinstance(metric, paddle.metric.Metric):
             raise InputError(
-                f"metric has to be a paddle.metric.Metric, not {metric!r:.80}; for an object with update and compute there "
+                f"The metric has to be a paddle.metric.Metric, not {metric!r:.80}; for an object with update and compute there "
                 "is UpdateEvaluator."
             )
         self._loader = checked_loader(loader)
@@ -184,7 +186,7 @@ class MetricEvaluator(Evaluator):
 
 
 class UpdateCompute(Protocol):
-    """A metric that is told of one batch after the other."""
+    """A metric that is updated batch by batch."""
 
     def update(self, outputs: Any, batch: Any) -> object:
         """Add one batch."""
@@ -227,13 +229,14 @@ class UpdateEvaluator(Evaluator):
     ) -> None:
         if not callable(new_metric):
             raise InputError(
-                f"new_metric has to make an empty metric at every call, such as its class does; not {new_metric!r:.80}."
+                "The argument new_metric has to make an empty metric at every call, such as its class does; "
+                f"not {new_metric!r:.80}."
             )
         example = new_metric()
         lacking = [verb for verb in ("update", "compute") if not callable(getattr(example, verb, None))]
         if lacking:
             raise InputError(
-                f"a {type(example).__name__} has no {' and no '.join(lacking)}, which a metric needs."
+                f"A {type(example).__name__} has no {' and no '.join(lacking)}, which a metric needs."
             )
         self._loader = checked_loader(loader)
         self._new_metric = new_metric
@@ -251,7 +254,7 @@ class UpdateEvaluator(Evaluator):
         return self._arguments(batch) if self._arguments is not None else super().arguments(batch)
 
     def measure(self, outputs: Any, batch: Any) -> tuple[Any, Any]:
-        """Outputs and batch, made smaller if ``keep`` says how."""
+        """Outputs and batch, reduced by ``keep`` if given."""
         return self._keep(outputs, batch) if self._keep is not None else (outputs, batch)
 
     def score(self, measurements: Sequence[tuple[Any, Any]]) -> float:
@@ -265,9 +268,13 @@ class UpdateEvaluator(Evaluator):
 def checked_loader(loader: Any) -> Iterable[Any]:
     """A loader that can be read more than once."""
     if not isinstance(loader, Iterable):
-        raise InputError(f"loader has to give batches, such as a DataLoader or a list; not {loader!r:.80}.")
+        raise InputError(
+            f"The loader has to give batches, such as a DataLoader or a list; not {loader!r:.80}."
+        )
     if isinstance(loader, Iterator):
-        raise InputError("loader is a generator, which can be read only once: give a DataLoader or a list.")
+        raise InputError(
+            "The loader is a generator, which can be read only once: give a DataLoader or a list."
+        )
     return loader
 
 

@@ -80,7 +80,7 @@ def candidates(graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Can
 
 
 def _by_component(of_nodes: Mapping[int, str], label: np.ndarray) -> dict[int, str]:
-    """What is said of nodes, for the channels that they are; the first node counts."""
+    """Notes on nodes, by the component that they belong to; the first node's note counts."""
     return {int(label[node]): said for node, said in sorted(of_nodes.items(), reverse=True)}
 
 

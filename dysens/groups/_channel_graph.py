@@ -58,11 +58,11 @@ class ChannelGraph:
         return self.first[port] + (np.arange(port.size) if channels is None else channels)
 
     def join(self, one: np.ndarray, other: np.ndarray) -> None:
-        """Say that nodes are pairwise the same channel."""
+        """Join nodes pairwise: they are the same channel."""
         self.joins.append((one, other))
 
     def fix(self, nodes: Iterable[int], reason: str) -> None:
-        """Say that nodes must stay."""
+        """Mark nodes as channels that must stay."""
         for node in nodes:
             self.fixed.setdefault(int(node), reason)
 

@@ -1,4 +1,4 @@
-"""Groups and reasons as people look at them: tables, the names by which they are asked for, and a group in words."""
+"""Groups and reasons for display: tables, names that users give, and a group described in words."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def matching(patterns: str | Iterable[str] | None, known: Mapping[str, str], wha
 
 
 class GroupNames:
-    """The groups of a model by what people call them: any weight that makes a group's channels stands for it.
+    """The groups of a model by name: any weight that makes a group's channels stands for it.
 
     Args:
         groups: The groups.
@@ -129,7 +129,7 @@ class GroupNames:
         chosen = [group for group in targets if group not in skipped]
         if not chosen:
             raise InputError(
-                "target_vars and skip_vars leave no group to sweep; ds.groups lists what there is."
+                "The arguments target_vars and skip_vars leave no group to sweep; ds.groups lists what there is."
             )
         return chosen
 
@@ -186,7 +186,7 @@ def skip_reasons(groups: Sequence[ChannelGroup], skipped: set[str]) -> dict[str,
 
 
 def explain_group(group: ChannelGroup, asked: str) -> str:
-    """Say which layers a group ties together, and what each of them has to do with it.
+    """Describe which layers a group ties together, and the role of each.
 
     Args:
         group: The group.

@@ -203,10 +203,10 @@ def checked_ratio(ratio: object, name: str = "") -> float:
     """One ratio, at least 0 and under 1."""
     of = f" of {name}" if name else ""
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float, np.integer, np.floating)):
-        raise InputError(f"ratio{of} must be a number, not {ratio!r}.")
+        raise InputError(f"The ratio{of} must be a number, not {ratio!r}.")
     if not 0 <= ratio < 1:
         raise InputError(
-            f"ratio{of} is {ratio:g}; it must be at least 0 and under 1 (the share of channels to remove)."
+            f"The ratio{of} is {ratio:g}; it must be at least 0 and under 1 (the share of channels to remove)."
         )
     return float(ratio)
 

@@ -1,4 +1,4 @@
-"""One forward of the live layer with instrumented layers: some say what they are told to, all are watched."""
+"""One forward of the live layer with instrumented layers: some return given outputs, all are recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dysens.model import View, fresh, leaves, map_leaves, swap_storage, without_
 
 
 def written(leaf: Any) -> bool:
-    """Whether somebody has written into a tensor."""
+    """Whether a tensor has been written to since."""
     return isinstance(leaf, paddle.Tensor) and leaf.inplace_version > 0
 
 
@@ -164,7 +164,7 @@ class StandIn:
         )
 
     def answer(self) -> Any:
-        """The same tensors each time, unless somebody has written into them (SAR's decoder masks its attention so)."""
+        """The same tensors each time, unless they have been written to (as SAR's decoder masks its attention)."""
         if any(map(written, leaves(self._answer))):
             self._answer = copied(self._pristine)
         return self._answer

@@ -87,7 +87,7 @@ class Probe:
         """
         if Counter(path for path, _ in self._real) == self._mixers():
             return None
-        logger.info("the %s chooses its way by values: its real way is probed as well", self.view.name)
+        logger.info("The %s chooses its way by values: its real way is probed as well", self.view.name)
         other = copy(self)
         other._entries, other._tensors, other._further = {}, {}, {}
         other._stand_ins = {
@@ -237,7 +237,7 @@ class Probe:
             state.restore()
 
     def _learn(self, visit: Visit) -> StandIn:
-        """Keep what a layer is to say at this call: something of the shape that it would return."""
+        """Keep an output for a layer at this call, of the shape that it would return."""
         drawn = map_leaves(self._draw_like, visit.real())
         first = next(t for t in leaves(drawn) if isinstance(t, paddle.Tensor))
         known = StandIn(list(visit.inputs.shape), drawn, self._draw(first.shape))
@@ -245,7 +245,7 @@ class Probe:
         return known
 
     def _watch(self) -> dict[Call, Output]:
-        """One real forward in which nothing is changed: what the mixers that run get and say."""
+        """One real forward in which nothing is changed: inputs and outputs of the mixers that run."""
         seen: dict[Call, Output] = {}
 
         def real(visit: Visit) -> Any:
@@ -309,13 +309,13 @@ class Probe:
         self._further[visit.call] = visit.further
 
     def _first_answer(self, visit: Visit) -> Any:
-        """The same, and what a layer says that did not run in the recording is kept for all later probes."""
+        """The same; the output of a layer that did not run in the recording is kept for all later probes."""
         if visit.call not in self._stand_ins:
             self._learn(visit)
         return self._answer(visit)
 
     def _answer(self, visit: Visit) -> Any:
-        """What the mixer always says; at a call that differs from the recording, something of the shape it would have."""
+        """The mixer's fixed output; at a call that differs from the recording, one of the shape that it would have."""
         known = self._stand_ins.get(visit.call)
         axis = visit.role.input_axis
         if known is not None and without_axis(visit.inputs.shape, axis) == without_axis(

@@ -337,7 +337,7 @@ class Tracer:
         return known
 
     def _fix_reached(self, path: str) -> None:
-        """Wherever a source that cannot be cut arrives, it may be that nobody else's channel can go either."""
+        """Fix the channels that a source which cannot be cut reaches: they may be the same channels."""
         role, reason = self._roles[path], self._graph.reasons[path]
         assert role.outputs is not None
         self._graph.fix(self._graph.nodes(role.outputs), reason)

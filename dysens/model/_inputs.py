@@ -232,7 +232,7 @@ def view_of(inputs: Any, dtype: str = "float32", training: bool = False) -> View
         if _is_shape(value):
             if any(int(side) <= 0 for side in value):
                 raise InputError(
-                    f"input_shape {list(value)} has a side that is not positive; give a real size."
+                    f"The input_shape {list(value)} has a side that is not positive; give a real size."
                 )
             return paddle.to_tensor(
                 random.standard_normal([int(side) for side in value]).astype("float32")
@@ -255,7 +255,7 @@ def view_of(inputs: Any, dtype: str = "float32", training: bool = False) -> View
         arguments = (read(inputs),)
     if not any(isinstance(leaf, paddle.Tensor) for leaf in leaves(arguments)):
         raise InputError(
-            f"input_shape {inputs!r} holds no shape and no tensor; give a shape such as [1, 3, 224, 224], "
+            f"The input_shape {inputs!r} holds no shape and no tensor; give a shape such as [1, 3, 224, 224], "
             "or the example arguments of the model's forward."
         )
     return View(arguments, training)
@@ -289,7 +289,7 @@ def eagerly(model: paddle.nn.Layer, views: Sequence[View]) -> Iterator[list[View
             yield list(views)
             return
         logger.info(
-            "the weights are %s, which a CPU cannot compute with; float32 copies are used", low[0].dtype
+            "The weights are %s, which a CPU cannot compute with; float32 copies are used", low[0].dtype
         )
         with preserved(model):
             for tensor in low:
@@ -303,7 +303,7 @@ def _in_full(leaf: Any) -> Any:
 
 @contextmanager
 def in_double_precision(model: paddle.nn.Layer) -> Iterator[None]:
-    """For a while, let a model hold its numbers in double precision, to tell rounding from a real difference."""
+    """Hold a model's numbers in double precision within this context, to tell rounding from a real difference."""
     with preserved(model):
         for tensor in all_tensors(model):
             if tensor.dtype == paddle.float32 and has_storage(tensor):

@@ -107,7 +107,7 @@ class TensorState:
 
     @property
     def written(self) -> bool:
-        """Whether somebody has written into the storage since; only a copied state knows."""
+        """Whether the storage has been written to since; known only for a copied state."""
         return (
             self._storage is not None
             and self._copy is not None
@@ -269,7 +269,7 @@ class ModelState:
 
 
 def all_tensors(model: paddle.nn.Layer) -> list[paddle.Tensor]:
-    """Every parameter and buffer, once, whoever shares it."""
+    """Every parameter and buffer, once each, also where layers share it."""
     seen: dict[int, paddle.Tensor] = {}
     for layer in model.sublayers(include_self=True):
         for registry in (layer._parameters, layer._buffers):

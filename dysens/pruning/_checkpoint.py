@@ -52,7 +52,7 @@ def _save(state: dict[str, Any], place: Path) -> None:
 
 
 def save_plan(model: paddle.nn.Layer, path: str | os.PathLike[str]) -> None:
-    """Write ``path.plan.json`` alone, beside weights that somebody else has saved.
+    """Write ``path.plan.json`` alone, beside weights that were saved by other code.
 
     Args:
         model: Cut as a whole, or in a layer of it (the student of a distillation model).
@@ -277,7 +277,7 @@ def set_optimizer_state(
 def _read_together(
     path: str | os.PathLike[str], endings: Sequence[str], trusted: bool
 ) -> tuple[PlanFile, dict[str, dict[str, Any]]]:
-    """A plan, and the files that belong to it, although somebody may be replacing them right now."""
+    """A plan and the files that belong to it, consistent also while another process replaces them."""
     for _ in range(_READS):
         _settle(path)
         before = _identities(path, endings)
@@ -328,6 +328,6 @@ def _check_weights(model: paddle.nn.Layer, state: dict[str, Any]) -> None:
         check_array(name, state[name], tensor)
         if list(tensor.shape) != list(state[name].shape):
             raise InputError(
-                f"layer '{name.rpartition('.')[0]}' differs: '{name}' has shape {list(tensor.shape)} after the cut, "
+                f"The layer '{name.rpartition('.')[0]}' differs: '{name}' has shape {list(tensor.shape)} after the cut, "
                 f"the saved one {list(state[name].shape)}."
             )

@@ -104,7 +104,7 @@ def masked(model: paddle.nn.Layer, plan: PrunePlan) -> Iterator[None]:
 
 
 def zero(model: paddle.nn.Layer, entries: Iterable[TensorCut]) -> None:
-    """Let these entries of the model's tensors hold zeros; shapes stay, and the values before are left to whoever kept them."""
+    """Let these entries of the model's tensors hold zeros; shapes stay, and restoring the values before is up to the caller."""
     tensors = tensors_by_path(model)
     for item in entries:
         tensor = tensors[item.tensor]
@@ -114,7 +114,7 @@ def zero(model: paddle.nn.Layer, entries: Iterable[TensorCut]) -> None:
 def fold_into(
     tensors: Mapping[str, paddle.Tensor], mixes: Iterable[TensorMix], shifts: Iterable[TensorShift]
 ) -> None:
-    """Let weights and biases take over the work of what goes; the values before are left to whoever kept them.
+    """Let weights and biases take over the work of what goes; restoring the values before is up to the caller.
 
     Args:
         tensors: The model's tensors by path.
@@ -184,7 +184,7 @@ def _zeroed(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
 
 
 def _workable(tensor: paddle.Tensor) -> tuple[paddle.Tensor, Any]:
-    """The values in a type that every kernel knows on CPU, and the type to go back to; both ways are exact."""
+    """The values in a type that every CPU kernel supports, and the original type; both conversions are exact."""
     values = tensor.detach()
     if tensor.dtype in (paddle.float16, paddle.bfloat16):
         return values.astype("float32"), tensor.dtype

@@ -125,7 +125,7 @@ MAX_PLAN_BYTES = 64 * 2**20
 
 
 class PlanFile:
-    """What a plan file says.
+    """The content of a plan file.
 
     Attributes:
         stages: One plan per cut.

@@ -149,7 +149,7 @@ class Difference(NamedTuple):
 
 
 def difference(model: paddle.nn.Layer, views: Iterable[View], plan: PrunePlan) -> Difference:
-    """The largest difference between the masked and the cut model: in their outputs, or in what a layer says on the way.
+    """The largest difference between the masked and the cut model: in their outputs, or in the outputs of a layer on the way.
 
     A difference that may be rounding is looked at again in double precision.
 
@@ -232,7 +232,7 @@ def _kept_exits(mixers: Iterable[Role], plan: PrunePlan) -> dict[str, np.ndarray
 
 
 class Outputs(NamedTuple):
-    """What a forward brings: all tensors that it returns, and what its layers say, call by call, summed up per channel."""
+    """The results of a forward: all tensors that it returns, and its layers' outputs, call by call, summed up per channel."""
 
     outputs: list[np.ndarray]
     calls: dict[Call, np.ndarray]

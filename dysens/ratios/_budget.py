@@ -60,7 +60,7 @@ def ratios_by_flops(
         align: Leave a multiple of so many channels in every group that is cut.
 
     Raises:
-        UnreachableError: The measured ratios can't remove so much; the message says how much they do.
+        UnreachableError: The measured ratios cannot remove so much; the message says how much they do.
     """
     return _by_terms(curves, costs, [term.flops for term in costs.terms], target, align)
 
@@ -116,7 +116,7 @@ class BudgetSearch:
     """Chooses one option per group.
 
     The cost of a group depends on what its neighbours keep (a conv costs inputs times outputs), so groups
-    can't be weighed one by one. A price per share of cost is bisected; at each price every group in turn
+    cannot be weighed one by one. A price per share of cost is bisected; at each price every group in turn
     takes the option that is best while the others stand still. The choice that just meets the target is then
     improved by raising one group so that another can be lowered by more. PaddleSlim's choice, one loss
     threshold for all groups, is a second start, so the result is never worse than that.

@@ -38,7 +38,7 @@ class Segment(NamedTuple):
 
 
 def monotone_envelope(curve: Curve) -> dict[float, float]:
-    """The running maximum of the losses by rising ratio: noise can't make more pruning look cheaper.
+    """The running maximum of the losses by rising ratio: noise cannot make more pruning look cheaper.
 
     Example:
         >>> monotone_envelope({0.1: 0.02, 0.2: 0.01, 0.3: 0.5})

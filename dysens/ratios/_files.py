@@ -37,7 +37,7 @@ _OUR_NAMES = {theirs: ours for ours, theirs in _THEIR_NAMES.items()}
 
 @dataclass(frozen=True)
 class RatioFile:
-    """What a ratio file says.
+    """The content of a ratio file.
 
     Attributes:
         ratios: Layer path or parameter name to the share of its filters that goes, in the file's order.
@@ -52,7 +52,7 @@ class RatioFile:
     source: str = field(default="The ratios", compare=False)
 
     def check_criterion(self, criterion: str) -> None:
-        """Refuse to rank filters in another way than the file says.
+        """Raise InputError for another criterion than the file's.
 
         Args:
             criterion: The name of the criterion that filters are to be ranked by.
@@ -90,7 +90,7 @@ def read_ratio_file(path: PathLike) -> RatioFile:
 def ratios_of_pruner(
     section: Mapping[str, Any], source: str, pretrain_weights: str | None = None
 ) -> RatioFile:
-    """What the section ``Pruner`` of a slim config says.
+    """The ratios in the section ``Pruner`` of a slim config.
 
     Args:
         section: With PaddleDetection's keys and names.

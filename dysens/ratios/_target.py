@@ -25,7 +25,7 @@ def ratio_key(ratio: float) -> float:
 
 
 def checked_number(what: str, value: Any) -> float:
-    """``value`` as a float (it may be a numpy scalar), or a sentence that says what is wrong with it."""
+    """``value`` as a float (it may be a NumPy scalar); raise InputError for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InputError(f"{what} must be a number, not {value!r:.80}.")
     try:
@@ -53,13 +53,13 @@ class Target:
     monotone: bool = True
 
     def check(self, searched: bool = False) -> None:
-        """Refuse a target that says nothing, or too much.
+        """Raise InputError unless exactly one of loss, FLOPs and parameters is given.
 
         Args:
             searched: Whether the ratios come from a search for a target loss.
 
         Raises:
-            InputError: It does.
+            InputError: It is not so, or an option does not go with the target.
         """
         given = [flag(name) for name in ("loss", "flops", "params") if getattr(self, name) is not None]
         if searched and self.loss is not None:

@@ -112,7 +112,7 @@ def _line(curve: Curve) -> list[list[float | None]]:
 
 
 def _number(loss: float) -> float | None:
-    """JSON knows no infinity; a point without a score has no loss."""
+    """A number for JSON, which has no infinity; None for a point without a score."""
     return loss if math.isfinite(loss) else None
 
 
@@ -152,7 +152,7 @@ def write_report(
         InputError: There are no points, or the language is none of these.
     """
     if language not in (None, *LANGUAGES):
-        raise InputError(f'language must be "en", "zh" or None for the reader\'s own, not {language!r}.')
+        raise InputError(f'The language must be "en", "zh" or None for the reader\'s own, not {language!r}.')
     measured = sens if isinstance(sens, Sensitivities) else Sensitivities.load(sens)
     data = {**page_data(measured, costs, progress), "title": title, "language": language}
     place = Path(path)

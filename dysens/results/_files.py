@@ -182,10 +182,10 @@ class Content:
 
 
 def load_content(path: Path) -> Content:
-    """Reads a file.
+    """Read a file.
 
     Raises:
-        JournalError: The file can't be read, or holds no sensitivities.
+        JournalError: The file cannot be read, or holds no sensitivities.
         UnsafePickleError: It is a pickle of something else.
     """
     data = read_whole(path, MAX_BYTES)
@@ -200,7 +200,7 @@ def load_content(path: Path) -> Content:
         if _is_table(data):
             return Content(points_of_csv(data))
     except InputError as error:
-        raise JournalError(f"{path} can't be read as sensitivities: {error}") from error
+        raise JournalError(f"{path} cannot be read as sensitivities: {error}") from error
     raise JournalError(
         f"{path} holds no sensitivities: it is neither a journal, nor a CSV or JSON file of dysens, nor a "
         "PaddleSlim pickle."

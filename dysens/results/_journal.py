@@ -28,7 +28,7 @@ LOCK_SECONDS = 60.0
 """Appending takes milliseconds; whoever holds the lock for this long is stopped or stuck."""
 
 FOREIGN_CLAIM_SECONDS = 3600.0
-"""A claim made on another machine counts for this long: whether its process lives can't be seen from here."""
+"""A claim made on another machine counts for this long: whether its process lives cannot be seen from here."""
 
 CLOCK_TOLERANCE = 300.0
 """How far the clock of another machine may be ahead of ours. A claim from further in the future says nothing about its age."""
@@ -72,7 +72,7 @@ class Journal:
             force: Continue even if the file's header says something else; ``header`` then supersedes it.
 
         Raises:
-            JournalError: The file can't be written, is no journal, or was made for something else.
+            JournalError: The file cannot be written, is no journal, or was made for something else.
         """
         journal = cls(Path(path), header)
         check_place(journal.path)
@@ -93,7 +93,7 @@ class Journal:
         self._reader.report()
         differences = found.differences(self.header) if found is not None else []
         if found is None and not self._reader.is_empty:
-            differences = ["its header can't be read, so it is not known what its points were measured on"]
+            differences = ["its header cannot be read, so it is not known what its points were measured on"]
         if differences and not force:
             raise JournalError(
                 f"The journal {self.path} does not belong to this sweep: {'; '.join(differences)}. "
@@ -113,7 +113,7 @@ class Journal:
         self._started = True
 
     def supersede(self, header: Header) -> None:
-        """Go on under another header, which says what points are measured on from now on.
+        """Continue under another header, for all points from now on.
 
         Args:
             header: Takes the place of the one that the journal was opened with.
@@ -125,7 +125,7 @@ class Journal:
             self._started = True
 
     def _refuse_foreign_file(self) -> None:
-        """An empty file is fine, and so is a header that a crash tore; anything else is somebody's data."""
+        """Raise JournalError for a file that is neither empty, nor a journal, nor a header that a crash cut short."""
         if not self.path.exists():
             return
         with self.path.open("rb") as handle:
@@ -152,7 +152,7 @@ class Journal:
         try:
             self._look()
         except (OSError, JournalError) as error:
-            logger.warning("%s can't be read any more (%s); what was read before counts.", self.path, error)
+            logger.warning("%s cannot be read any more (%s); what was read before counts.", self.path, error)
         self._reader.report()
 
     def _look(self) -> None:
@@ -204,7 +204,9 @@ class Journal:
                     return False
                 self._write([Claim(param, place, key[1], owner, time.time())], sync=False)
         except (OSError, JournalError) as error:
-            logger.warning("%s: the claim on %s at %s can't be written (%s).", self.path, param, ratio, error)
+            logger.warning(
+                "%s: the claim on %s at %s cannot be written (%s).", self.path, param, ratio, error
+            )
         return True
 
     @staticmethod
@@ -220,7 +222,7 @@ class Journal:
                 if any(claim.owner == owner for claim in self._reader.claims.values()):
                     self._write([Release(owner)], sync=False)
         except (OSError, JournalError) as error:
-            logger.warning("%s: the claims can't be released (%s).", self.path, error)
+            logger.warning("%s: the claims cannot be released (%s).", self.path, error)
 
     def __enter__(self) -> Journal:
         return self
@@ -260,7 +262,7 @@ class Journal:
         return max(age, seen_for) < FOREIGN_CLAIM_SECONDS
 
     def _write(self, records: Iterable[Record], sync: bool = True) -> None:
-        """Appends under the lock; a file that somebody removed or cut short comes back with all that is known."""
+        """Append under the lock; a file that was removed or cut short is written again with all known points."""
         lost: list[Record] = []
         if self._started:
             emptied = not (self.path.exists() and self.path.stat().st_size)
@@ -287,7 +289,7 @@ class Journal:
         return found.differences(self.header) if self._started and found is not None else []
 
     def _take_refuge(self, error: Exception) -> None:
-        """Writes what the journal can't take to the temporary folder, as a journal of its own."""
+        """Writes what the journal cannot take to the temporary folder, as a journal of its own."""
         reason = getattr(error, "strerror", None) or str(error)
         if self._refuge is None:
             name = f"dysens-{self.path.stem}-{os.getpid()}-{time.time_ns()}.jsonl"
@@ -299,7 +301,7 @@ class Journal:
         else:
             where = f"in memory and in {self._refuge}"
         count = len(self._unwritten)
-        logger.warning("%s can't be written (%s): %d point(s) are kept %s.", self.path, reason, count, where)
+        logger.warning("%s cannot be written (%s): %d point(s) are kept %s.", self.path, reason, count, where)
 
     def _leave_refuge(self) -> None:
         if self._unwritten:
@@ -311,7 +313,7 @@ class Journal:
 
 
 def check_place(path: Path) -> None:
-    """Make the folder of a journal, and say now if nothing can be written there.
+    """Make the folder of a journal; raise JournalError if nothing can be written there.
 
     Raises:
         JournalError: There is no permission, no room, or something else in the way.
@@ -325,6 +327,6 @@ def check_place(path: Path) -> None:
 
 def _unwritable(path: Path, error: OSError) -> JournalError:
     return JournalError(
-        f"The journal {path} can't be written: {error.strerror or error}. Nothing was started; "
+        f"The journal {path} cannot be written: {error.strerror or error}. Nothing was started; "
         "give a sen_file in a folder that is writable and has room."
     )

@@ -23,15 +23,15 @@ BASELINE_TOLERANCE = 1e-5
 
 
 def checked_text(what: str, value: Any) -> str:
-    """``value`` if it is a string that a file can hold, else a sentence that says what is wrong with it."""
+    """``value`` if it is a string that a file can hold; raise InputError otherwise."""
     if not isinstance(value, str):
         raise InputError(f"{what} must be a string, not {value!r:.80}.")
     if "\0" in value:
-        raise InputError(f"{what} {value!r:.80} holds a NUL character, which a table can't.")
+        raise InputError(f"{what} {value!r:.80} holds a NUL character, which a table cannot.")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} {value!r:.80} holds characters that UTF-8 can't write.") from error
+        raise InputError(f"{what} {value!r:.80} holds characters that UTF-8 cannot write.") from error
     return value
 
 
@@ -129,7 +129,9 @@ class Header:
         if not math.isfinite(baseline):
             raise InputError(f"The baseline must be a finite number, not {baseline}.")
         if not isinstance(self.higher_is_better, bool):
-            raise InputError(f"higher_is_better must be True or False, not {self.higher_is_better!r:.80}.")
+            raise InputError(
+                f"The argument higher_is_better must be True or False, not {self.higher_is_better!r:.80}."
+            )
         if not isinstance(self.paths, Mapping):
             raise InputError(
                 f"The journal header's paths must map names to layer paths, not {self.paths!r:.80}."
@@ -168,7 +170,7 @@ def under_names(points: Iterable[Point], paths: Mapping[str, str]) -> list[Point
     ratio.
 
     Automatic names shift from process to process, so the layer path decides. A point of a layer that
-    ``paths`` doesn't list keeps its name, and comes last; it is left out if that name now belongs to another
+    ``paths`` does not list keeps its name, and comes last; it is left out if that name now belongs to another
     layer. Of two points for one layer and ratio the later counts.
     """
     names = {path: name for name, path in paths.items()}
@@ -215,7 +217,7 @@ def merged_points(parts: Sequence[tuple[str, Iterable[Point]]], prefer: str | No
 
 
 def one_baseline(baselines: Sequence[tuple[str, float | None]], prefer: str | None = None) -> float | None:
-    """The baseline that all sources share (those that don't know theirs have no say)."""
+    """The baseline that all sources share; sources without one are ignored."""
     known = [(label, baseline) for label, baseline in baselines if baseline is not None]
     if not known:
         return None
@@ -250,7 +252,9 @@ def one_costs(costs: Sequence[tuple[str, Costs | None]], prefer: str | None = No
     names = {group.path: group.name for group in chosen.groups}
     others = [other for other, each in known if each.renamed(names) != chosen]
     if others:
-        logger.warning("%s and %s don't agree on what the network costs; %s counts.", label, others[0], label)
+        logger.warning(
+            "%s and %s do not agree on what the network costs; %s counts.", label, others[0], label
+        )
     return chosen
 
 

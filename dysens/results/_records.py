@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Claim:
-    """A process says that it computes this point, so that no other does."""
+    """A process claims a point, so that no other computes it."""
 
     param: str
     path: str
@@ -126,7 +126,7 @@ def _header_fields(header: Header) -> dict[str, Any]:
 
 
 def costs_from(fields: Mapping[str, Any]) -> Costs | None:
-    """The costs among these fields; None, with a warning, if they can't be read: what was measured counts without them."""
+    """The costs among these fields; None, with a warning, if they cannot be read: what was measured counts without them."""
     if fields.get("costs") is None:
         return None
     try:
@@ -200,7 +200,7 @@ class Owner:
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on this machine, so that `is_alive` can know."""
+        """Whether it runs on this machine, so that `is_alive` can answer."""
         return self.host == platform.node()
 
     def is_alive(self) -> bool:
@@ -224,7 +224,7 @@ Key = tuple[str, float]
 
 
 class JournalReader:
-    """What a journal file says so far.
+    """The content of a journal file so far.
 
     Lines that are no records are counted in ``problems`` and skipped. A last line without its newline may
     still be under way in another process, so it counts only in `settle`.
@@ -261,13 +261,13 @@ class JournalReader:
         return self.header is None and not (self.points or self.partials or self.claims)
 
     def key(self, param: str, path: str, ratio: float) -> Key:
-        """How the file knows a point: by path, since automatic names shift from process to process."""
+        """The key of a point in the file: its path, since automatic names differ between processes."""
         if not path and self.header is not None:
             path = self.header.paths.get(param, "")
         return (path or param, ratio_key(ratio))
 
     def refresh(self) -> None:
-        """Reads the whole lines that came since the last time; what a removed file said is still known."""
+        """Read the complete lines that were added since the last time; the content of a removed file is kept."""
         try:
             self._notice_replacement(self.path.stat())
         except FileNotFoundError:
@@ -279,7 +279,7 @@ class JournalReader:
                 pass
 
     def settle(self) -> None:
-        """Reads what there is, and a last line without newline as well: nobody is writing it any more."""
+        """Read everything, including a last line without newline: no process is writing it any more."""
         self.refresh()
         if self._identity is None:
             return
@@ -297,7 +297,7 @@ class JournalReader:
 
     def _notice_replacement(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
-            raise JournalError(f"{self.path} is not a regular file, so it can't be a journal.")
+            raise JournalError(f"{self.path} is not a regular file, so it cannot be a journal.")
         identity = (status.st_dev, status.st_ino)
         if self._identity is not None and (identity != self._identity or status.st_size < self._offset):
             logger.warning("%s was replaced or cut short by someone else; it is read again.", self.path)

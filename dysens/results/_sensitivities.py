@@ -167,7 +167,7 @@ class Sensitivities(Mapping[str, LossCurve]):
 
         Raises:
             InputError: The target says nothing, or too much; no group may lose anything; or costs are not known.
-            UnreachableError: The measured ratios don't reach that far.
+            UnreachableError: The measured ratios do not reach that far.
         """
         target.check()
         if target.flops is not None:
@@ -182,7 +182,7 @@ class Sensitivities(Mapping[str, LossCurve]):
     def _known_costs(self) -> Costs:
         if self.costs is None:
             raise InputError(
-                f"{self.source or 'This result'} doesn't say what the network costs: only journals that dysens wrote since "
+                f"{self.source or 'This result'} does not say what the network costs: only journals that dysens wrote since "
                 "it knows costs do. Choose ratios with DygraphSensitivity, or continue the sweep, which adds them."
             )
         return self.costs
@@ -208,7 +208,7 @@ class Sensitivities(Mapping[str, LossCurve]):
 
     @classmethod
     def load(cls, path: PathLike) -> Sensitivities:
-        """Reads a journal, a CSV or JSON file of ours, or a PaddleSlim pickle; the content says which."""
+        """Read a journal, a CSV or JSON file of dysens, or a PaddleSlim pickle, told apart by content."""
         found = load_content(Path(path))
         return cls(found.points, found.baseline, found.higher_is_better, os.fspath(path), found.costs)
 
@@ -226,14 +226,14 @@ class Sensitivities(Mapping[str, LossCurve]):
             InputError: Two parts disagree on a point or on the baseline; the message names both.
         """
         if prefer not in (None, "first", "last"):
-            raise InputError(f'prefer must be "first", "last" or None, not {prefer!r}.')
+            raise InputError(f'The argument prefer must be "first", "last" or None, not {prefer!r}.')
         results = [part if isinstance(part, Sensitivities) else cls.load(part) for part in parts]
         if not results:
             raise InputError("There is nothing to merge: give at least one result or file.")
         named = [(part.source or f"part {number}", part) for number, part in enumerate(results, start=1)]
         if len({part.higher_is_better for part in results}) > 1:
             raise InputError(
-                "The parts don't agree on whether a higher score is better; they can't be merged."
+                "The parts do not agree on whether a higher score is better; they cannot be merged."
             )
         baseline = one_baseline([(label, part.baseline) for label, part in named], prefer)
         points = merged_points([(label, part.points) for label, part in named], prefer)
@@ -245,7 +245,7 @@ class Sensitivities(Mapping[str, LossCurve]):
         """The same points under other names.
 
         Automatic parameter names shift when another network was built before in the process; layer paths
-        don't.
+        do not.
 
         Args:
             names: Layer path to the name that the parameter has now. Points of other paths keep their names.

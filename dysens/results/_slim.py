@@ -43,7 +43,7 @@ def is_slim_file(path: str | os.PathLike[str]) -> bool:
         with place.open("rb") as handle:
             return looks_like_pickle(handle.read(256))
     except OSError as error:
-        raise JournalError(f"{place} can't be read: {error.strerror or error}.") from error
+        raise JournalError(f"{place} cannot be read: {error.strerror or error}.") from error
 
 
 def read_slim_file(path: str | os.PathLike[str]) -> dict[str, dict[float, float]]:
@@ -60,7 +60,7 @@ def read_slim_bytes(data: bytes, source: str) -> dict[str, dict[float, float]]:
     """
     if len(data) > MAX_BYTES:
         raise JournalError(
-            f"{source} is larger than {MAX_BYTES} bytes, so it can't be a file of sensitivities."
+            f"{source} is larger than {MAX_BYTES} bytes, so it cannot be a file of sensitivities."
         )
     try:
         return _curves_of(load_plain(data, "sensitivities", classes=[STATUS]))
@@ -69,7 +69,7 @@ def read_slim_bytes(data: bytes, source: str) -> dict[str, dict[float, float]]:
             f"{source} is not a PaddleSlim sensitivity file: {error}. Nothing was run."
         ) from error
     except InputError as error:
-        raise JournalError(f"{source} can't be read as a PaddleSlim sensitivity file: {error}.") from error
+        raise JournalError(f"{source} cannot be read as a PaddleSlim sensitivity file: {error}.") from error
 
 
 def _curves_of(content: Any) -> dict[str, dict[float, float]]:

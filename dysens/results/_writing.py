@@ -75,7 +75,7 @@ def write_journal(path: Path, sens: Sensitivities, header: Header | None) -> Non
 
 
 def common_header(parts: Sequence[Path], prefer: str | None = None) -> Header | None:
-    """What all of these files were measured on; None if one of them does not know it.
+    """The header that all of these files share; None if one of them has none.
 
     Args:
         parts: Files of sensitivities.

@@ -135,10 +135,10 @@ def _passes(model: paddle.nn.Layer, loader: Iterable[Any] | Evaluator) -> Iterat
 
 def _check_loss(loss: Any) -> None:
     if not isinstance(loss, paddle.Tensor) or loss.size != 1:
-        raise InputError(f"loss_fn has to return one number as a tensor, not {loss!r:.80}.")
+        raise InputError(f"The function loss_fn has to return one number as a tensor, not {loss!r:.80}.")
     if loss.stop_gradient:
         raise InputError(
-            "loss_fn returned a tensor without gradient: compute it from the outputs, without no_grad."
+            "The function loss_fn returned a tensor without gradient: compute it from the outputs, without no_grad."
         )
 
 

@@ -141,10 +141,12 @@ class Examiner:
         self.target = checked_number("target_loss", target)
         self.confidence = checked_number("confidence", confidence)
         if not math.isfinite(self.target) or self.target < 0:
-            raise InputError(f"target_loss has to be 0 or more, such as 0.02 for two per cent; not {target}.")
+            raise InputError(
+                f"The target_loss has to be 0 or more, such as 0.02 for two per cent; not {target}."
+            )
         if not 0.5 <= self.confidence < 1:
             raise InputError(
-                f"confidence has to be at least 0.5 and under 1, such as 0.95; not {confidence}."
+                f"The confidence has to be at least 0.5 and under 1, such as 0.95; not {confidence}."
             )
         self._scorer = scorer
         self.restart()
@@ -172,7 +174,7 @@ class Examiner:
         return self._comparison.samples if self._comparison is not None else None
 
     def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
-        """Say what is going to be measured, see `Scorer.expect`."""
+        """Announce what is going to be measured, see `Scorer.expect`."""
         self._scorer.expect(work)
 
     def within(self, estimate: Estimate) -> bool:

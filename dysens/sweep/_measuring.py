@@ -1,4 +1,4 @@
-"""What a sweep and a search have in common, from the baseline to the journal; and a word about noise."""
+"""What a sweep and a search have in common, from the baseline to the journal; and a warning about noise."""
 
 from __future__ import annotations
 
@@ -258,6 +258,6 @@ def _live(options: RunOptions, criterion: str) -> RunOptions:
     """The options with the live model, because no compiled copy can stand in for it."""
     why = f"the criterion {criterion} compensates: it shifts biases, which a compiled copy cannot"
     if options.fast == "on":
-        raise InputError(f'fast is "on", but {why}. Take fast="off".')
+        raise InputError(f'The argument fast is "on", but {why}. Take fast="off".')
     logger.info("The live model runs: %s.", why)
     return replace(options, fast="off")

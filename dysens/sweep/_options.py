@@ -87,7 +87,7 @@ def run_options(options: RunOptions | None, **arguments: Any) -> RunOptions:
     if options is None:
         return RunOptions(**arguments)
     if not isinstance(options, RunOptions):
-        raise InputError(f"options has to be a dysens.RunOptions, not {options!r:.80}.")
+        raise InputError(f"The options have to be a dysens.RunOptions, not {options!r:.80}.")
     defaults = {field.name: field.default for field in fields(RunOptions)}
     for name, value in arguments.items():
         there = getattr(options, name)
@@ -124,7 +124,7 @@ def scorer_of(
     """
     options = options or RunOptions()
     if not callable(eval_func) and not isinstance(eval_func, Evaluator):
-        raise InputError(f"eval_func has to be a function or an Evaluator, not {eval_func!r:.80}.")
+        raise InputError(f"The eval_func has to be a function or an Evaluator, not {eval_func!r:.80}.")
     checks = [plan_for(roles, random_removal(groups, seed), model) for seed in _CHECK_SEEDS] if groups else []
     consumers = Consumers(model, roles, groups)
     fast = FastForward(model, consumers, checks, options.fast, cores)

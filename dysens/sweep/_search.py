@@ -52,7 +52,9 @@ class _Candidate:
 
 def _checked_count(spot_checks: object) -> int:
     if isinstance(spot_checks, bool) or not isinstance(spot_checks, (int, np.integer)) or spot_checks < 0:
-        raise InputError(f"spot_checks has to be a whole number, 0 for none; not {spot_checks!r:.80}.")
+        raise InputError(
+            f"The argument spot_checks has to be a whole number, 0 for none; not {spot_checks!r:.80}."
+        )
     return int(spot_checks)
 
 
@@ -101,7 +103,7 @@ class Search(Work):
         self._begin(full)
 
     def _begin(self, full: Mapping[tuple[str, float], Point]) -> None:
-        """Know nothing but these points."""
+        """Start from these points."""
         self._candidates = [_Candidate(group) for group in self._groups]
         self._round: list[_Candidate] = []
         self._under_way: dict[Task, tuple[_Candidate, int]] = {}
@@ -275,7 +277,7 @@ class Search(Work):
         return self._known[self._key(candidate.group, self._grid[index - 1])]
 
     def _bracket(self, candidate: _Candidate) -> Bracket:
-        """What the ratios tried so far say, those that only lean to one side included."""
+        """The bracket from the ratios tried so far, including those that only lean to one side."""
         within = {i for i in candidate.tried if self._examiner.within(self._evidence(candidate, i).estimate)}
         high = min(candidate.tried - within, default=len(self._grid) + 1)
         return Bracket(max((i for i in within if i < high), default=0), high)

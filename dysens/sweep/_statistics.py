@@ -1,4 +1,4 @@
-"""Deciding from part of the data what all of it would say, at a stated confidence.
+"""Deciding from part of the data what all of it would show, at a stated confidence.
 
 A masked model is compared with the whole one on the same samples. The spread of the difference comes from a jackknife: the loss
 is computed with each block of batches left out in turn, so any metric will do, also a ratio such as hmean.
@@ -42,7 +42,7 @@ SCORES_PER_LOOK = 2 * _MOST_BLOCKS + 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """What part of the data says about the loss on all of it.
+    """The loss on all data, estimated from part of it.
 
     Attributes:
         metric: The masked model's score on that part.

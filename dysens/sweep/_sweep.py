@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_journal(sen_file: str | os.PathLike[str]) -> None:
-    """Say before anything is evaluated if a file can't be read or written."""
+    """Raise JournalError before anything is evaluated if a file cannot be read or written."""
     place = Path(sen_file)
     if is_slim_file(sen_file):
         _, place = continue_slim_file(sen_file)
@@ -89,7 +89,7 @@ class SharedPoints:
 
     @property
     def missing(self) -> list[tuple[ChannelGroup, float]]:
-        """What nobody has measured yet, as far as is known here."""
+        """The points that are not known here to have been measured."""
         return [(group, key[1]) for key, group in self._wanted.items() if key not in self._found]
 
     def refresh(self) -> list[Point]:
@@ -312,7 +312,9 @@ def checked_ratios(ratios: Iterable[float] | None) -> list[float]:
         ratios = [ratios]
     found = [checked_ratio(ratio) for ratio in ratios]
     if not found:
-        raise InputError("ratios is empty; give at least one, or leave it out for 0.1, 0.2 ... 0.9.")
+        raise InputError(
+            "The list of ratios is empty; give at least one, or leave it out for 0.1, 0.2 ... 0.9."
+        )
     return found
 
 

@@ -90,7 +90,7 @@ def test_plot_into_a_new_folder_as_svg(dysens, journal, tmp_path):
         (["-o", "curves.xyz"], "names no kind of picture"),
         (["-o", "curves"], "names no kind of picture"),
         (["--kind", "heatmap", "--loss", "0.1"], "--loss goes with --kind curves"),
-        (["--kind", "flops"], "doesn't say what the network costs"),
+        (["--kind", "flops"], "does not say what the network costs"),
     ],
 )
 def test_plots_that_cannot_be(dysens, journal, words, said):
@@ -129,7 +129,7 @@ def test_ratios_within_a_loss(dysens, journal, tmp_path):
         (["--loss", "0.1", "--flops", "0.5"], "not by --loss and --flops at once"),
         (["--loss", "0.1", "--align", "8"], "--align goes with"),
         (["--loss", "-1"], "No group may lose anything"),
-        (["--flops", "0.5"], "doesn't say what the network costs"),
+        (["--flops", "0.5"], "does not say what the network costs"),
     ],
 )
 def test_ratios_that_cannot_be_chosen(dysens, journal, words, said):

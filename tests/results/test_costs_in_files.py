@@ -43,7 +43,7 @@ def test_a_journal_without_costs_says_so(tmp_path):
     assert "costs" not in json.loads(path.read_text().splitlines()[0])
     sens = Sensitivities.load(path)
     assert sens.costs is None
-    with pytest.raises(InputError, match=r"sens.jsonl doesn't say what the network costs"):
+    with pytest.raises(InputError, match=r"sens.jsonl does not say what the network costs"):
         sens.ratios_by_flops(0.5)
 
 
@@ -111,7 +111,7 @@ def test_merged_parts_share_their_costs(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "dysens.results"):
         assert Sensitivities.merge([one, wider]).costs == COSTS
         assert Sensitivities.merge([one, wider], prefer="last").costs == wider.costs
-    assert "wider.jsonl don't agree on what the network costs" in caplog.text
+    assert "wider.jsonl do not agree on what the network costs" in caplog.text
 
 
 def test_partial_points_are_kept_apart(tmp_path):

@@ -113,10 +113,10 @@ class TestDamage:
 
     def test_points_without_header_need_force(self, path, caplog):
         path.write_bytes(b"{garbled\n" + encode(point()))
-        with pytest.raises(JournalError, match=r"header can't be read"):
+        with pytest.raises(JournalError, match=r"header cannot be read"):
             Journal.open(path, header())
         assert Journal.open(path, header(), force=True).points() == [point()]
-        assert "continued by force although its header can't be read" in caplog.text
+        assert "continued by force although its header cannot be read" in caplog.text
         assert Journal.open(path, header()).points() == [point()]
 
     @pytest.mark.parametrize(
@@ -266,12 +266,12 @@ def test_reading_is_incremental(path, monkeypatch):
 @pytest.mark.parametrize("where", ["/proc/sens.jsonl", "/proc/nowhere/sens.jsonl"])
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that nobody can write")
 def test_a_read_only_folder_is_said_before_the_sweep(where):
-    with pytest.raises(JournalError, match=r"can't be written: .*Nothing was started"):
+    with pytest.raises(JournalError, match=r"cannot be written: .*Nothing was started"):
         Journal.open(where, header())
 
 
 def test_a_folder_is_no_journal(tmp_path):
-    with pytest.raises(JournalError, match="can't be written"):
+    with pytest.raises(JournalError, match="cannot be written"):
         Journal.open(tmp_path, header())
 
 

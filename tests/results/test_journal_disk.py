@@ -50,7 +50,7 @@ print("at last:", [p.ratio for p in Journal.open(path, header).points()])
     assert "in memory: [0.1, 0.2, 0.3]" in out
     assert "claims: False True" in out
     assert "at last: [0.1, 0.2, 0.3, 0.4]" in out
-    assert re.search(r"can't be written \(.*\): 2 point\(s\) are kept in memory and in \S+\.jsonl", out)
+    assert re.search(r"cannot be written \(.*\): 2 point\(s\) are kept in memory and in \S+\.jsonl", out)
     refuge = re.search(r"in memory and in (\S+\.jsonl)", out).group(1)
     assert "can be written again" in out
     assert not Path(refuge).exists()

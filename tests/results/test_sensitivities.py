@@ -201,7 +201,7 @@ class TestFiles:
 
     def test_a_place_that_can_not_be_written(self, sens, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(JournalError, match="can't be written"):
+        with pytest.raises(JournalError, match="cannot be written"):
             sens.to_csv(tmp_path / "file" / "sens.csv")
 
     @settings(deadline=None, max_examples=50)

@@ -89,7 +89,9 @@ class TestReading:
         ],
     )
     def test_other_contents_are_refused_in_words(self, file, content):
-        with pytest.raises(JournalError, match=r"sen\.pickle can't be read as a PaddleSlim sensitivity file"):
+        with pytest.raises(
+            JournalError, match=r"sen\.pickle cannot be read as a PaddleSlim sensitivity file"
+        ):
             read_slim_file(write(file, pickle.dumps(content)))
 
     def test_a_command_does_not_run(self, file, tmp_path):

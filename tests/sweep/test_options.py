@@ -43,7 +43,7 @@ def test_a_contradiction_is_said(ds, how):
         getattr(ds, how)(lambda: 1.0, fast="on", options=RunOptions(fast="off"))
     with pytest.raises(InputError, match=r"cache_gib is 3\.0, and 2\.0 in options"):
         getattr(ds, how)(lambda: 1.0, cache_gib=3.0, options=RunOptions())
-    with pytest.raises(InputError, match=r"options has to be a dysens\.RunOptions, not {'fast': 'off'}"):
+    with pytest.raises(InputError, match=r"options have to be a dysens\.RunOptions, not {'fast': 'off'}"):
         getattr(ds, how)(lambda: 1.0, options={"fast": "off"})
 
 

@@ -248,7 +248,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_evaluated(tm
     counted = Counted(tmp_path)
     (tmp_path / "file").write_text("in the way")
     for place in (tmp_path / "file" / "sens.jsonl", Path("/proc/nowhere/sens.jsonl"), tmp_path):
-        with pytest.raises(JournalError, match=r"can't be written|not a regular file"):
+        with pytest.raises(JournalError, match=r"cannot be written|not a regular file"):
             counted.sweep(counted.evaluate, FEW, sen_file=place)
     assert not counted.counts.exists()
 
@@ -258,6 +258,6 @@ def test_a_read_only_folder_is_said_before_anything_is_evaluated(tmp_path):
     counted = Counted(tmp_path)
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
-    with pytest.raises(JournalError, match="can't be written: Permission denied"):
+    with pytest.raises(JournalError, match="cannot be written: Permission denied"):
         counted.sweep(counted.evaluate, FEW, sen_file=folder / "sens.jsonl")
     assert not counted.counts.exists()

@@ -19,7 +19,7 @@ def main() -> None:
     script = Path(sys.argv[1])
     if not script.is_file():
         raise SystemExit(
-            f"error: there is no script {script}; give the path of PaddleDetection's tools/train.py."
+            f"error: There is no script {script}; give the path of PaddleDetection's tools/train.py."
         )
     sys.argv = sys.argv[1:]
     # The Pruner imports ppdet before the script puts its checkout on the path, and it must be the checkout's.

@@ -88,7 +88,7 @@ def export(
 
 
 class InferenceModel(paddle.nn.Layer):
-    """An exported model in the place of the network, for whoever calls that.
+    """An exported model with the call signature of the network.
 
     Args:
         source: The folder, or the files' path without endings.
@@ -185,7 +185,7 @@ def _check_architecture(architecture: str) -> None:
 
 
 def _write_settings(task: DetTask, path: Path) -> None:
-    """Pre-processing and labels, in PaddleDetection's own words."""
+    """Write pre-processing and labels in the format of PaddleDetection's deployment (infer_cfg.yml)."""
     with task.config.installed() as live, quiet():
         # Which head is in use, ppdet sees from the sections that the config leaves empty.
         for name, section in task.config.values.items():

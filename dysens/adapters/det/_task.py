@@ -115,7 +115,7 @@ class DetTask(Task):
                 self.model = import_ppdet("core.workspace").create(live["architecture"])
             except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
                 raise InputError(
-                    f"ppdet cannot build the network of {config.path}: {error}. "
+                    f"The network of {config.path} cannot be built by ppdet: {error}. "
                     "Is the config from another version of PaddleDetection than the ppdet that is installed?"
                 ) from error
         if config.get("weights"):

@@ -63,8 +63,8 @@ class Pruner:
             train_inputs=_train_inputs(config, size, logger),
         )
         if self.print_params:
-            logger.info("prunable:\n%s\nnot prunable:\n%s", ds.groups, ds.unprunable)
-        logger.info("pruned at %d x %d by dysens:\n%s", *size, ds.prune_vars(self._ratios))
+            logger.info("Prunable:\n%s\nnot prunable:\n%s", ds.groups, ds.unprunable)
+        logger.info("Pruned at %d x %d by dysens:\n%s", *size, ds.prune_vars(self._ratios))
         keep_plans_beside_checkpoints(model)
         return model
 
@@ -74,12 +74,12 @@ def _train_inputs(config: DetConfig, size: Size, logger: logging.Logger) -> dict
     try:
         return train_inputs(config, size)
     except InputError as error:
-        logger.warning("only the eval forward is looked at, since there are no training data: %s", error)
+        logger.warning("Only the eval forward is looked at, since there are no training data: %s", error)
         return None
 
 
 def _logger() -> logging.Logger:
-    """ppdet's, so that its tools show what is said."""
+    """ppdet's logger, so that its tools show these messages."""
     logger: logging.Logger = import_ppdet("utils.logger").setup_logger("ppdet.slim.prune")
     return logger
 

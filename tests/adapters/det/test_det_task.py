@@ -97,5 +97,5 @@ def test_a_device_that_is_not_there_is_a_sentence(config):
 
 
 def test_an_architecture_that_ppdet_does_not_have_is_a_sentence(config):
-    with pytest.raises(InputError, match="ppdet cannot build the network"):
+    with pytest.raises(InputError, match="cannot be built by ppdet"):
         DetTask(config("picodet_s_shapes", "architecture=PicoDot"))

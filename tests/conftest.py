@@ -51,6 +51,7 @@ ONCE = {
     # The programs: the adapters below them, and one config from sweep to checkpoint (cli), are tested on both stacks.
     "adapters/ocr/test_ocr_tools.py": "paddle3",
     "det_tools": "paddle26",
+    "pipeline/test_front_ends.py": "paddle26",  # cli/test_configs.py goes the same way, down to the cut, on the other stack
 }
 
 

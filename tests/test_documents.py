@@ -30,35 +30,50 @@ def named(document: Path) -> str:
     return document.relative_to(HOME).as_posix()
 
 
-# README_cn.md has the code of README.md, word for word: tests/test_readme.py compares them. Readers of README.md have Paddle 3.
-WITH_BLOCKS = [
-    pytest.param(d, id=named(d), marks=[pytest.mark.once("paddle3")] if d.name == "README.md" else [])
-    for d in DOCUMENTS
-    if blocks_of(d) and d.name != "README_cn.md"
-]
+# README_cn.md has the code of README.md, word for word: tests/test_readme.py compares them, as a test below does for docs/cn.
+CHINESE = [d for d in DOCUMENTS if d.parent.name == "cn"]
+WITH_BLOCKS = [d for d in DOCUMENTS if blocks_of(d) and d.name != "README_cn.md" and d not in CHINESE]
+# Readers of README.md have Paddle 3. The others are shared out so that both stacks take about as long.
+ON_PADDLE3 = {"README.md", "docs/recipes.md"}
 
 
-@pytest.mark.parametrize("document", WITH_BLOCKS)
-def test_code_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def on_its_stack(document: Path) -> Any:
+    marks = [pytest.mark.once("paddle3")] if named(document) in ON_PADDLE3 else []
+    return pytest.param(document, id=named(document), marks=marks)
+
+
+def run(document: Path, blocks: list[tuple[int, str]]) -> None:
+    """Run blocks of a document one after the other, in the current folder."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    for line, code in blocks_of(document):
+    for line, code in blocks:
         # Empty lines before the code make a traceback point at the line of the document.
         exec(compile("\n" * line + code, str(document), "exec"), names)
 
 
-def test_the_readmes_example_runs_again_where_it_ran_before(
+@pytest.mark.parametrize("document", [on_its_stack(d) for d in WITH_BLOCKS if d.name != "README.md"])
+def test_code_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(document, blocks_of(document))
+
+
+@pytest.mark.once("paddle3")
+def test_the_readmes_blocks_run_and_its_example_again_where_it_ran_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It trains the same weights, so that its journal is continued: nothing is measured twice."""
     monkeypatch.chdir(tmp_path)
-    (line, code), *_ = blocks_of(HOME / "README.md")
-    journals = []
-    for _ in range(2):
-        exec(compile("\n" * line + code, "README.md", "exec"), {"__name__": "__main__"})
-        journals.append(Sensitivities.load("sens.jsonl").points)
-    assert journals[0]
-    assert journals[0] == journals[1]
+    readme = HOME / "README.md"
+    run(readme, blocks_of(readme))
+    first = Sensitivities.load("sens.jsonl").points
+    assert first
+    run(readme, blocks_of(readme)[:1])
+    assert Sensitivities.load("sens.jsonl").points == first
+
+
+@pytest.mark.parametrize("document", CHINESE, ids=named)
+def test_a_chinese_document_has_the_code_of_the_english_one(document: Path) -> None:
+    english = {code for _, code in blocks_of(HOME / "docs" / document.name)}
+    assert english.issuperset(code for _, code in blocks_of(document))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)

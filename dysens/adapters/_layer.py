@@ -148,7 +148,7 @@ class LayerTask(Task):
         return Exported(prefix, difference, file_size(prefix), "noise" if images is None else "the data")
 
     def score_exported(self, source: Path) -> float:
-        """The evaluator's score of the exported model; raise InputError for a plain function, which scores the live model only."""
+        """The evaluator's score of the exported model; raise InputError for a plain function, which scores live models only."""
         if not isinstance(self.evaluator, Evaluator):
             raise InputError(
                 "A function scores the live model; to score an exported one, give an Evaluator, which calls what it is given."

@@ -27,6 +27,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
+@pytest.mark.once("paddle3")  # pipeline/test_front_ends.py goes the same way, and further, on the other stack
 def test_a_paddleocr_config_from_sweep_to_pruned_checkpoint(dysens, scenes):
     words = [
         "--only",

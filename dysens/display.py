@@ -1,9 +1,10 @@
-"""Tables for notebooks: what `_repr_html_` of the results shows."""
+"""Tables: for notebooks, what `_repr_html_` of the results shows; for a terminal of any width, what commands print."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 from html import escape
 
 import pandas as pd
@@ -11,12 +12,60 @@ import pandas as pd
 # Seen through, so that it suits a light and a dark notebook.
 _HEAT = "236, 126, 76"
 
+SHORTEST_LABEL = 16  # less of a layer's name tells nothing
+WIDE = 10_000  # where a file or another program reads the table
+
 
 def table_html(frame: pd.DataFrame, notes: Iterable[str] = ()) -> str:
     """A table without its index, whole however long names and reasons are, and sentences below it."""
     with pd.option_context("display.max_colwidth", None):
         table = frame.to_html(index=False, border=0, na_rep="")
     return f"<div>{table}{_paragraphs(notes)}</div>"
+
+
+def table_text(
+    labels: Sequence[str], columns: Sequence[Sequence[str]], width: int | None, gap: int = 2
+) -> str:
+    """A table of text; the first row is its heading.
+
+    Args:
+        labels: To the left, shortened if they must be.
+        columns: To the right.
+        width: Columns of the terminal; None for as many as it takes.
+        gap: Spaces between columns.
+    """
+    names = [shortened(label, max((width or WIDE) - taken(columns, gap), SHORTEST_LABEL)) for label in labels]
+    side = max(map(len, names))
+    widths = [max(map(len, column)) for column in columns]
+    rows = []
+    for row, name in enumerate(names):
+        cells = [column[row].rjust(size) for column, size in zip(columns, widths)]
+        rows.append((" " * gap).join([name.ljust(side), *cells]).rstrip())
+    return "\n".join(rows)
+
+
+def taken(columns: Iterable[Sequence[str]], gap: int) -> int:
+    """The width that columns take, with a gap before each."""
+    return sum(max(map(len, column)) + gap for column in columns)
+
+
+def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
+    """A text as lines that fit."""
+    return textwrap.wrap(text, width or WIDE, initial_indent=indent, subsequent_indent=indent)
+
+
+def shortened(label: str, length: int) -> str:
+    """The end of a label that is too long, from a dot on if there is one: what tells layers apart stands there.
+
+    Example:
+        >>> shortened("student.backbone.stages.0.conv", 20)
+        '…stages.0.conv'
+    """
+    if len(label) <= length:
+        return label
+    end = label[-(length - 1) :]
+    whole_names = end.partition(".")[2]
+    return f"…{whole_names or end}"
 
 
 def heat_html(frame: pd.DataFrame, notes: Iterable[str] = ()) -> str:
@@ -43,12 +92,14 @@ def _heat_cell(loss: float, top: float) -> str:
     return f'<td style="background-color: rgba({_HEAT}, {depth:.2f})">{loss_text(loss)}</td>'
 
 
-def loss_text(loss: float) -> str:
-    """A loss in two digits; "none" for a point without a score."""
+def loss_text(loss: float, digits: int = 2) -> str:
+    """A loss in a few digits; "-" for a point that was not measured, "none" for one without a score."""
+    if math.isnan(loss):
+        return "-"
     if math.isinf(loss):
         return "none"
-    text = f"{loss:.2f}"
-    return "0.00" if text == "-0.00" else text
+    text = f"{loss:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text
 
 
 def scale_top(losses: Iterable[float]) -> float:

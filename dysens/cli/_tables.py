@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dysens.report import layer_label, loss_table, shortened
+from dysens.display import SHORTEST_LABEL, WIDE, loss_text, table_text, taken, wrapped
+from dysens.report import layer_label, loss_table
 
 if TYPE_CHECKING:
     from dysens.groups import GroupList, Unprunable
     from dysens.pruning import PruneOutcome
     from dysens.results import Sensitivities
     from dysens.sweep import SearchResult
-
-SHORTEST_LABEL = 16  # less of a layer's name tells nothing
-WIDE = 10_000  # where a file or another program reads the table
 
 
 def table_of(
@@ -43,36 +38,15 @@ def table_of(
     ratios = [float(ratio) for ratio in table.columns]
     last = [] if loss is None else [[f"<= {loss:g}", *(_ratio(allowed.get(label)) for label in labels)]]
     for digits, gap in ((3, 2), (2, 1)):  # the second where a terminal is too narrow for the first
-        columns = {r: [f"{r:g}", *(_loss(value, digits) for value in table[r])] for r in ratios}
-        room = (width or WIDE) - max(map(len, ["layer", *labels])) - _taken(last, gap)
-        if _taken(columns.values(), gap) <= room:
+        columns = {r: [f"{r:g}", *(loss_text(value, digits) for value in table[r])] for r in ratios}
+        room = (width or WIDE) - max(map(len, ["layer", *labels])) - taken(last, gap)
+        if taken(columns.values(), gap) <= room:
             break
-    shown = _fitting(columns, (width or WIDE) - SHORTEST_LABEL - _taken(last, gap), gap)
-    text = aligned(["layer", *labels], [*(columns[r] for r in shown), *last], width, gap)
+    shown = _fitting(columns, (width or WIDE) - SHORTEST_LABEL - taken(last, gap), gap)
+    text = table_text(["layer", *labels], [*(columns[r] for r in shown), *last], width, gap)
     if len(shown) < len(ratios):
         text += f"\n({len(shown)} of {len(ratios)} ratios: a wider terminal, or | less -S, shows all)"
     return text
-
-
-def aligned(labels: Sequence[str], columns: Sequence[Sequence[str]], width: int | None, gap: int = 2) -> str:
-    """A table; the first row is its heading.
-
-    Args:
-        labels: To the left, shortened if they must be.
-        columns: To the right.
-        width: Columns of the terminal; None for as many as it takes.
-        gap: Spaces between columns.
-    """
-    names = [
-        shortened(label, max((width or WIDE) - _taken(columns, gap), SHORTEST_LABEL)) for label in labels
-    ]
-    side = max(map(len, names))
-    widths = [max(map(len, column)) for column in columns]
-    rows = []
-    for row, name in enumerate(names):
-        cells = [column[row].rjust(size) for column, size in zip(columns, widths)]
-        rows.append((" " * gap).join([name.ljust(side), *cells]).rstrip())
-    return "\n".join(rows)
 
 
 def summary_of(sens: Sensitivities, loss: float | None = None, monotone: bool = True) -> dict[str, Any]:
@@ -103,18 +77,13 @@ def _groups_table(groups: GroupList, width: int | None) -> str:
     frame = groups.to_frame()
     columns = [[name, *map(str, frame[name])] for name in frame.columns if name not in ("path", "rule")]
     rules = ["rule", *(group.rule for group in groups)]
-    table = aligned(labels, [*columns, rules], width)
+    table = table_text(labels, [*columns, rules], width)
     if width is None or max(map(len, table.splitlines())) <= width:
         return table
     # Rules can be long: each below its group, if it says more than the usual.
-    rows = aligned(labels, columns, width).splitlines()
+    rows = table_text(labels, columns, width).splitlines()
     notes = [[] if rule in ("rule", FREE) else wrapped(rule, width, "    ") for rule in rules]
     return "\n".join(line for row, note in zip(rows, notes) for line in (row, *note))
-
-
-def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
-    """A text as lines that fit."""
-    return textwrap.wrap(text, width or WIDE, initial_indent=indent, subsequent_indent=indent)
 
 
 def found_text(found: SearchResult, width: int | None) -> str:
@@ -122,13 +91,13 @@ def found_text(found: SearchResult, width: int | None) -> str:
     answers = found.groups
     columns = [
         ["ratio", *(f"{group.ratio:g}" for group in answers)],
-        ["loss there", *(_loss(group.loss) for group in answers)],
+        ["loss there", *(loss_text(group.loss, 3) for group in answers)],
         ["too much", *("-" if group.beyond is None else f"{group.beyond:g}" for group in answers)],
         ["data seen", *(f"{group.share:.0%}" for group in answers)],
     ]
     labels = ["layer", *(layer_label(group.path) for group in answers)]
     notes = [line for text in found.summary.splitlines() for line in wrapped(text, width)]
-    return "\n".join([aligned(labels, columns, width), *notes])
+    return "\n".join([table_text(labels, columns, width), *notes])
 
 
 def outcome_text(outcome: PruneOutcome, width: int | None) -> str:
@@ -138,7 +107,7 @@ def outcome_text(outcome: PruneOutcome, width: int | None) -> str:
         ["after", *(str(after) for _, _, _, after in outcome.widths)],
     ]
     labels = ["channels of", *(layer_label(path) for _, path, _, _ in outcome.widths)]
-    return f"{aligned(labels, columns, width)}\n{outcome.totals}"
+    return f"{table_text(labels, columns, width)}\n{outcome.totals}"
 
 
 def _allowed(sens: Sensitivities, loss: float | None, monotone: bool) -> dict[str, float]:
@@ -154,22 +123,9 @@ def _fitting(columns: dict[float, list[str]], room: int, gap: int) -> list[float
     ratios = list(columns)
     for count in range(len(ratios), 1, -1):
         spread = [ratios[round(step * (len(ratios) - 1) / (count - 1))] for step in range(count)]
-        if _taken((columns[ratio] for ratio in spread), gap) <= room:
+        if taken((columns[ratio] for ratio in spread), gap) <= room:
             return spread
     return [ratios[len(ratios) // 2]]
-
-
-def _taken(columns: Iterable[Sequence[str]], gap: int) -> int:
-    return sum(max(map(len, column)) + gap for column in columns)
-
-
-def _loss(loss: float, digits: int = 3) -> str:
-    if math.isnan(loss):
-        return "-"  # not measured
-    if math.isinf(loss):
-        return "none"  # no score
-    text = f"{loss:.{digits}f}"
-    return text.lstrip("-") if float(text) == 0 else text
 
 
 def _ratio(ratio: float | None) -> str:

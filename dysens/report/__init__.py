@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         layer_label,
         loss_table,
         predicted_budget_points,
-        shortened,
         width_table,
     )
     from dysens.report._plots import flops_against_loss, heat_map, sensitivity_curves, widths
@@ -44,7 +43,6 @@ __all__ = [
     "read_card",
     "sample",
     "sensitivity_curves",
-    "shortened",
     "width_table",
     "widths",
     "write_card",
@@ -65,7 +63,6 @@ __getattr__, __dir__ = lazy_exports(
             "layer_label",
             "loss_table",
             "predicted_budget_points",
-            "shortened",
             "width_table",
         ],
         "_plots": ["flops_against_loss", "heat_map", "sensitivity_curves", "widths"],

@@ -162,20 +162,6 @@ def width_table(outcome: PruneOutcome) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["layer", "before", "after"])
 
 
-def shortened(label: str, length: int) -> str:
-    """The end of a label that is too long, from a dot on if there is one: what tells layers apart stands there.
-
-    Example:
-        >>> shortened("student.backbone.stages.0.conv", 20)
-        '…stages.0.conv'
-    """
-    if len(label) <= length:
-        return label
-    end = label[-(length - 1) :]
-    whole_names = end.partition(".")[2]
-    return f"…{whole_names or end}"
-
-
 def _check_any(sens: Sensitivities) -> None:
     if not len(sens):
         raise InputError(

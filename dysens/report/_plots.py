@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from dysens.display import loss_text, scale_top
+from dysens.display import loss_text, scale_top, shortened
 from dysens.errors import InputError
 from dysens.progress import in_notebook
-from dysens.report._plot_data import BudgetPoint, Panel, curve_panels, loss_table, shortened, width_table
+from dysens.report._plot_data import BudgetPoint, Panel, curve_panels, loss_table, width_table
 from dysens.results import Sensitivities
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from dysens import DygraphSensitivity
 from dysens.demos.digits import INPUT_SHAPE, DigitNet
-from dysens.display import scale_top
+from dysens.display import scale_top, shortened
 from dysens.errors import InputError, UnreachableError
 from dysens.pruning import PruneOutcome, PrunePlan
 from dysens.report import (
@@ -17,7 +17,6 @@ from dysens.report import (
     curve_panels,
     layer_label,
     loss_table,
-    shortened,
     width_table,
 )
 from dysens.results import Point, Sensitivities

@@ -194,6 +194,14 @@ def test_ratios_for_another_criterion_are_refused(layout_options, slim):
         run_tool("det_sensitivity", *layout_options, *prune)
 
 
+def test_a_flat_ratio_file_is_read_as_one(layout_options, tmp_path):
+    """As `dysens ratios` and the page of the report write it; the ratio shows that it was read so."""
+    flat = tmp_path / "ratios.yml"
+    flat.write_text("backbone.conv1.conv.weight: 1.5\n")
+    with pytest.raises(SystemExit, match=r"ratio of backbone\.conv1\.conv\.weight must be .* not 1\.5"):
+        run_tool("det_sensitivity", *layout_options, "--steps", "prune", "--ratios_file", flat)
+
+
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [

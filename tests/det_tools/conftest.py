@@ -9,17 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from layout_size import HALF_SIZE
 
 from dysens.data import make_layout_pages
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = ROOT / "configs" / "det" / "picodet_lcnet_layout.yml"
-# Half of the size that it was trained for: it still finds something, and a forward takes a quarter of the time.
-HEIGHT, WIDTH = 416, 320
-TRANSFORMS = (
-    f"[{{Decode: {{}}}}, {{Resize: {{target_size: [{HEIGHT}, {WIDTH}], keep_ratio: false, interp: 2}}}}, {{NormalizeImage: "
-    "{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], is_scale: true}}, {Permute: {}}]"
-)
 
 
 def run_tool(name: str, *arguments: str) -> None:
@@ -42,15 +37,8 @@ def layout_options(tmp_path_factory):
     paths = [
         f"{role}.dataset_dir={folder / 'pages'}" for role in ("TrainDataset", "EvalDataset", "TestDataset")
     ]
-    sizes = [
-        f"EvalReader.sample_transforms={TRANSFORMS}",
-        f"TestReader.inputs_def.image_shape=[3, {HEIGHT}, {WIDTH}]",
-        f"TrainReader.batch_transforms=[BatchRandomResize: {{target_size: [{HEIGHT}, {WIDTH}], random_size: false, "
-        "random_interp: false, keep_ratio: false}, NormalizeImage: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, "
-        "0.225], is_scale: true}, Permute: {}]",
-    ]
     short = ["epoch=1", "TrainReader.batch_size=2", "LearningRate.base_lr=0.00001", f"save_dir={folder}"]
-    return ["-c", LAYOUT, "-o", *paths, *sizes, *short]
+    return ["-c", LAYOUT, "-o", *paths, *HALF_SIZE, *short]
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import numpy as np
 import paddle
 import pytest
 import yaml
+from layout_size import HALF_SIZE
 from networks import randomize
 
 from dysens.adapters.det import DetTask, export, load_config
@@ -87,7 +88,8 @@ def test_a_box_in_another_image_is_another_box():
 @pytest.mark.once("paddle3")  # on Paddle 2.6 there is nothing to mend
 def test_a_sweep_is_served_by_a_compiled_copy_also_with_suppression_in_the_network(layout):
     """On Paddle 3, ppdet's non-maximum suppression can be traced only because the adapter mends it."""
-    task = DetTask(layout.config)
+    pages = f"EvalDataset.dataset_dir={layout.config['EvalDataset']['dataset_dir']}"
+    task = DetTask(load_config(layout.config.path, [pages, *HALF_SIZE]))
     ds = DygraphSensitivity(task.model, task.example_inputs)
     path = "backbone.blocks5.2.pw_conv.conv.weight"
     losses = [

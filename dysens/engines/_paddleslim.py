@@ -224,6 +224,6 @@ class _OwnEngine:
             )
         found = proven(model, views, found)
         cut = {path for group in found.groups for path in group.filters}
-        unsaid = dict.fromkeys(filters_by_path(model), f"The engine {self._name} offers no group for it")
+        unsaid = dict.fromkeys(filters_by_path(model), f"engine {self._name} offers no group for it")
         reasons = {path: reason for path, reason in {**unsaid, **found.reasons}.items() if path not in cut}
         return replace(found, reasons=reasons)

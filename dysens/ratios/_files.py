@@ -196,8 +196,13 @@ def _slim_config_text(
 def _yaml_text(content: Mapping[str, Any], names: Iterable[str], flow: bool | None = False) -> str:
     # Chinese stays readable; what PyYAML would write as a line break (U+0085) is escaped.
     readable = all(name.isprintable() for name in names)
-    return yaml.safe_dump(
-        content, sort_keys=False, default_flow_style=flow, width=110, allow_unicode=readable
+    return yaml.dump(
+        content,
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=flow,
+        width=110,
+        allow_unicode=readable,
     )
 
 
@@ -287,6 +292,13 @@ class _Loader(yaml.SafeLoader):
         return _unrepeated(pairs, self.source)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+class _Dumper(yaml.SafeDumper):
+    """YAML that puts names in quotes which `_Loader` would take for numbers, such as 0E0."""
+
+
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )

@@ -25,7 +25,9 @@ OUTPUT_CONVS = {"squeezenet1_0": ["_conv9.weight"]}
         "mobilenet_v3_small",
         pytest.param("mobilenet_v3_large", marks=pytest.mark.once("paddle3")),
         "squeezenet1_0",
-        pytest.param("densenet121", marks=pytest.mark.once("paddle3")),  # the larger ones: half of them a stack
+        pytest.param(
+            "densenet121", marks=pytest.mark.once("paddle3")
+        ),  # the larger ones: half of them a stack
         pytest.param("resnext50_32x4d", marks=pytest.mark.once("paddle26")),
     ],
 )

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dysens.errors import InputError
@@ -20,6 +20,7 @@ paths = st.text(st.characters(categories=["L", "N", "P"]), min_size=1)
 
 @settings(max_examples=60, deadline=None)
 @given(ratios, st.sampled_from(["yaml", "json"]))
+@example({"0E0": 0.5}, "yaml")
 def test_what_is_written_is_read(tmp_path_factory, ratios, kind):
     path = tmp_path_factory.getbasetemp() / "ratios.txt"
     write_ratio_file(path, ratios, kind)
@@ -30,6 +31,7 @@ def test_what_is_written_is_read(tmp_path_factory, ratios, kind):
 
 @settings(max_examples=60, deadline=None)
 @given(ratios, st.sampled_from(["fpgm", "l1", "l2", "variance"]), st.none() | paths)
+@example({"0E0": 0.5}, "fpgm", None)
 def test_what_is_written_as_a_slim_config_is_read(tmp_path_factory, ratios, criterion, weights):
     path = tmp_path_factory.getbasetemp() / "slim.yml"
     write_ratio_file(path, ratios, "slim", criterion, weights)

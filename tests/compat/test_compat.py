@@ -384,7 +384,10 @@ def test_the_names_are_all_there():
         "FPGMFilterPruner",
         "L1NormFilterPruner",
         "L2NormFilterPruner",
+        "Pruner",
+        "analysis_prune",
         "get_ratios_by_loss",
         "load_sensitivities",
         "merge_sensitive",
+        "sensitivity",
     }

@@ -24,7 +24,7 @@ from dysens.compiled._scorer import Scorer, ServedWronglyError
 from dysens.compiled._stacking import can_be_stacked
 from dysens.errors import DysensError
 from dysens.evaluators import Evaluator, Measurements
-from dysens.model import fresh, leaves, preserved
+from dysens.model import forward_state, fresh, leaves, preserved
 from dysens.pruning import PrunePlan
 
 logger = logging.getLogger(__name__)
@@ -91,12 +91,13 @@ class EvaluatorScorer(Scorer):
         self._reuse: PrefixReuse | None = None
         self._forward_seconds = 0.0
         self._served_before = False
+        self._carries = False
         self._lanes = Lanes(1)
 
     @property
     def picks_at_random(self) -> bool:
         """Whether part of the data is a random part: what is read again at every pass comes in the loader's order."""
-        return self._batches.complete
+        return self._batches.complete and not self._carries
 
     def score(self, plan: PrunePlan | None = None, then: PrunePlan | None = None) -> float:
         """The evaluator's metric on all data."""
@@ -133,8 +134,12 @@ class EvaluatorScorer(Scorer):
             self._model.eval()
             self._fast.settle()
             if self._chunks is None:
-                state = self._fast.state
+                state, memory = self._fast.state, _Memory(self._model)
                 measured.update(self._first_pass())
+                self._carries = memory.changed()
+                if self._carries:
+                    memory.restore()
+                    measured = {}
                 self._chunks = self._prepared(state)
             left = _Share(self.samples, measured, look.share)
             work = self._work(look.plan, measured, left)
@@ -283,6 +288,9 @@ class EvaluatorScorer(Scorer):
             state: The plain state that the model was in before the evaluator was asked for anything.
         """
         alone = [Chunk((number,), (0,), None) for number in range(len(self._batches.kept))]
+        if self._carries:
+            logger.info("The model carries state from batch to batch: they run in the evaluator's order.")
+            return alone
         if not self._fast.serves or self._model._forward_pre_hooks or self._model._forward_post_hooks:
             return shuffled(alone)
         try:
@@ -302,6 +310,31 @@ class EvaluatorScorer(Scorer):
             seconds = (time.perf_counter() - start) * len(chunks)
             self._forward_seconds = seconds / self._fast.copies.thread_plan.lanes
         return chunks
+
+
+class _Memory:
+    """What a forward may leave behind for the next one, as it is now: buffers, statistics, numbers in attributes."""
+
+    def __init__(self, model: paddle.nn.Layer) -> None:
+        self._tensors = forward_state(model)
+        self._numbers = [(layer, _numbers(layer)) for layer in model.sublayers(include_self=True)]
+
+    def changed(self) -> bool:
+        """Whether something else is there now."""
+        return any(state.written for state in self._tensors) or any(
+            _numbers(layer) != numbers for layer, numbers in self._numbers
+        )
+
+    def restore(self) -> None:
+        """Bring it back."""
+        for state in self._tensors:
+            state.restore()
+        for layer, numbers in self._numbers:
+            layer.__dict__.update(numbers)
+
+
+def _numbers(layer: paddle.nn.Layer) -> dict[str, Any]:
+    return {name: value for name, value in vars(layer).items() if isinstance(value, (bool, int, float, str))}
 
 
 class _Share:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -10,8 +11,11 @@ from typing import Any
 import paddle
 
 from dysens.compiled._forward import FastForward
+from dysens.errors import ForwardError, in_a_sentence
 from dysens.model import isolate, preserved
-from dysens.pruning import PrunePlan, masked
+from dysens.pruning import PrunePlan, cut, holds, masked
+
+logger = logging.getLogger(__name__)
 
 
 class ServedWronglyError(Exception):
@@ -44,7 +48,8 @@ class Scorer(ABC):
 class FunctionScorer(Scorer):
     """Scores by a function that looks at the live model in whatever way it likes.
 
-    Whatever else the function does (trains, switches modes, turns static mode on) is undone.
+    Whatever else the function does (trains, switches modes, turns static mode on) is undone. Training revives masked weights;
+    where that is seen, the function gets a model that is really cut.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class FunctionScorer(Scorer):
         self._optimizer = optimizer
         self._fast = fast
         self._served_before = False
+        self._cuts = False
 
     def score(self, plan: PrunePlan | None = None, then: PrunePlan | None = None) -> object:
         """What the function returns.
@@ -96,12 +102,35 @@ class FunctionScorer(Scorer):
         return self._fast.gradients_were_lost()
 
     def _scored(self, plan: PrunePlan | None) -> object:
+        if plan is not None and self._cuts:
+            return self._scored_cut(plan)
         with preserved(self._model, self._optimizer, gradients=True):
             isolate(self._model, self._optimizer)
             # The weights are masked in any case: the function may look at them, or call a part of the model.
             on = masked(self._model, plan) if plan is not None else nullcontext()
             with on, self._fast.serving(plan, weights_masked=True):
+                found = self._function()
+                if plan is None or holds(self._model, plan):
+                    return found
+        logger.warning(
+            "The evaluation trains the model, and masked weights came back to life: every point is measured on a model that is "
+            "really cut instead, with the live model."
+        )
+        self._cuts = True
+        return self._scored_cut(plan)
+
+    def _scored_cut(self, plan: PrunePlan) -> object:
+        with preserved(self._model, self._optimizer, gradients=True):
+            isolate(self._model, self._optimizer)
+            cut(self._model, plan, self._optimizer)
+            try:
                 return self._function()
+            except Exception as error:
+                raise ForwardError(
+                    "The evaluation trains the model, so it is called with a model that is really cut, and there it fails with "
+                    f"{in_a_sentence(error)}. An optimizer that was made before has to be given to DygraphSensitivity "
+                    "(optimizer=), and what depends on sizes of weights has to be made in eval_func."
+                ) from error
 
     def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
         """Do nothing: what a user's function will run is not known in advance."""

@@ -13,7 +13,7 @@ from dysens.pruning._checkpoint import (
     stages_of,
 )
 from dysens.pruning._costs import PruneOutcome, describe_costs
-from dysens.pruning._cutting import Cuts, cut, fold_into, history, masked, zero
+from dysens.pruning._cutting import Cuts, cut, fold_into, history, holds, masked, zero
 from dysens.pruning._files import NAME_TABLE, check_array, read_state
 from dysens.pruning._plan import (
     CannotCutError,
@@ -48,6 +48,7 @@ __all__ = [
     "group_now",
     "has_plan",
     "history",
+    "holds",
     "is_cut_as_saved",
     "load_checkpoint",
     "load_pruned",

@@ -103,6 +103,15 @@ def masked(model: paddle.nn.Layer, plan: PrunePlan) -> Iterator[None]:
         run_through(lambda: _restore(states))
 
 
+def holds(model: paddle.nn.Layer, plan: PrunePlan) -> bool:
+    """Whether a masked model still holds zeros where the plan's masks are: training gives such weights values again."""
+    tensors = tensors_by_path(model)
+    pairs = (
+        (_workable(t)[0], _zeroed_values(t, item)) for item in plan.masks for t in [tensors[item.tensor]]
+    )
+    return all(np.array_equal(now.numpy(), zeroed.numpy(), equal_nan=True) for now, zeroed in pairs)
+
+
 def zero(model: paddle.nn.Layer, entries: Iterable[TensorCut]) -> None:
     """Let these entries of the model's tensors hold zeros; shapes stay, and restoring the values before is up to the caller."""
     tensors = tensors_by_path(model)
@@ -168,7 +177,11 @@ def _without_in_blocks(values: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
 
 
 def _zeroed(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
-    values, back = _workable(tensor)
+    return _zeroed_values(tensor, item).astype(tensor.dtype)
+
+
+def _zeroed_values(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
+    values, _ = _workable(tensor)
     flags = np.ones(item.size, "float32")
     flags[list(item.removed)] = 0.0
     if item.blocks == 1:
@@ -179,8 +192,7 @@ def _zeroed(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
         rows = np.repeat(per_block, values.shape[0] // item.blocks, axis=0)
         keep = rows.reshape([*rows.shape, *[1] * (values.ndim - 2)])
     # Not a product: zero times infinity would leave a NaN behind.
-    zeroed = paddle.where(paddle.to_tensor(keep > 0).expand_as(values), values, paddle.zeros_like(values))
-    return zeroed.astype(back)
+    return paddle.where(paddle.to_tensor(keep > 0).expand_as(values), values, paddle.zeros_like(values))
 
 
 def _workable(tensor: paddle.Tensor) -> tuple[paddle.Tensor, Any]:

@@ -2,15 +2,20 @@
 
 One file is written beside its place and renamed. Several that belong together (weights and their plan) are all written
 beside theirs; the last of them, the *record*, is renamed once the others are on disk, and that is the moment that counts:
-from then on the new files are complete, and whoever comes next, writer or reader, moves what has not been moved yet.
+from then on the new files are complete, and whoever comes next, writer or reader, moves what has not been moved yet. Files
+that others read who do not know of that (an export) are written into a folder beside theirs, and the two change places.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
+import socket
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from uuid import uuid4
@@ -112,6 +117,105 @@ def _all_staged(target: Path) -> list[Path]:
 def _clear(target: Path) -> None:
     for staged in _all_staged(target):
         staged.unlink(missing_ok=True)
+
+
+# The folder of a new set of files beside the old one, and the call of Linux that lets two folders change places.
+_NEW, _EXCHANGE, _HERE = ".new-", 2, -100
+# More than that and the folder is not one of these files alone.
+_MOST_OTHERS = 64
+
+
+@contextmanager
+def folder_beside(folder: Path) -> Iterator[Path]:
+    """A new folder that can take another one's place by `replace_folder`; what is left in it goes away."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_left_over(folder)
+    owner = f"{socket.gethostname()}-{os.getpid()}"
+    new = folder.parent / f".{folder.name}{_NEW}{owner}-{uuid4().hex}"
+    new.mkdir()
+    try:
+        yield new
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Away with what processes of this machine that are no more have left."""
+    start = f".{folder.name}{_NEW}{socket.gethostname()}-"
+    for left in folder.parent.glob(f"{escape(start)}*"):
+        number = left.name[len(start) :].partition("-")[0]
+        if number.isdigit() and not _runs(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def replace_folder(folder: Path, new: Path, stale: Collection[str], last: str) -> None:
+    """Let the files of a new folder take their places in another one, as one step where the system can do that.
+
+    Other files of the folder stay. Where folders cannot change places (it has subfolders, is the current one, the file system
+    does not know how), the old file ``last`` goes first and the new one comes last: without it the others are nothing, so
+    that nobody takes old and new ones for one whole.
+
+    Args:
+        folder: Where the files go.
+        new: Holds them, complete; from `folder_beside`.
+        stale: Names of files of the old set, which go.
+        last: The name of the file without which the others are nothing.
+
+    Raises:
+        OSError: Files cannot be moved here.
+    """
+    names = sorted(file.name for file in new.iterdir())
+    for name in names:
+        sync(new / name)
+    if not folder.exists():
+        os.rename(new, folder)
+    elif not _exchanged(folder, new, {*names, *stale}):
+        for name in [last, *sorted({*stale} - {*names, last})]:
+            (folder / name).unlink(missing_ok=True)
+        for name in [*(name for name in names if name != last), last]:
+            os.replace(new / name, folder / name)
+    sync_folder(folder)
+    sync_folder(folder.parent)
+
+
+def _exchanged(folder: Path, new: Path, replaced: Collection[str]) -> bool:
+    """Give both folders each other's names in one step; False if that cannot be, and then nothing has happened."""
+    others = [each for each in folder.iterdir() if each.name not in replaced]
+    current = Path.cwd() if os.name == "posix" else folder
+    if current == folder.resolve() or folder.is_symlink() or len(others) > _MOST_OTHERS:
+        return False
+    if not sys.platform.startswith("linux") or any(
+        each.is_symlink() or not each.is_file() for each in others
+    ):
+        return False
+    linked: list[Path] = []
+    try:
+        for each in others:
+            os.link(each, new / each.name)
+            linked.append(new / each.name)
+        shutil.copymode(folder, new)
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+        done = rename(_HERE, os.fsencode(folder), _HERE, os.fsencode(new), _EXCHANGE) == 0
+    except (OSError, AttributeError):  # no hard links here, or an old C library
+        done = False
+    if not done:
+        for each in linked:
+            each.unlink(missing_ok=True)
+        return False
+    for late in new.iterdir():  # the old folder now: whatever came while its files were linked
+        if late.name not in replaced and not (folder / late.name).exists():
+            os.replace(late, folder / late.name)
+    return True
 
 
 def sync(path: Path) -> None:

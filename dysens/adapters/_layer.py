@@ -11,7 +11,7 @@ from paddle.static import InputSpec
 
 from dysens.adapters._shared import ExportedModel
 from dysens.adapters.base import Scoring, Task
-from dysens.costs import Inputs, file_size
+from dysens.costs import Array, Inputs, file_size
 from dysens.errors import InputError, ProofError
 from dysens.evaluators import Evaluator, evaluate
 from dysens.flags import flag
@@ -138,13 +138,17 @@ class LayerTask(Task):
             self.model.eval()
             expected = [tensor.numpy() for tensor in paddle.utils.flatten(self.model(*arguments))]
             spec = map_leaves(_spec, arguments)
-            got = saved_and_run(self.model, prefix, spec, [tensor.numpy() for tensor in tensors])
+            scale = max((float(np.abs(each).max(initial=0.0)) for each in expected), default=0.0)
+
+            def check(beside: Path, got: list[Array]) -> None:
+                apart = largest_gap(got, expected)
+                if not apart <= TOLERANCE * max(scale, 1.0):
+                    raise ProofError(
+                        f'The exported model "{prefix}" does not give the network\'s outputs: they differ by {apart:.2g}.'
+                    )
+
+            got = saved_and_run(self.model, prefix, spec, [tensor.numpy() for tensor in tensors], check)
         difference = largest_gap(got, expected)
-        scale = max((float(np.abs(each).max(initial=0.0)) for each in expected), default=0.0)
-        if not difference <= TOLERANCE * max(scale, 1.0):
-            raise ProofError(
-                f'The exported model "{prefix}" does not give the network\'s outputs: they differ by {difference:.2g}.'
-            )
         return Exported(prefix, difference, file_size(prefix), "noise" if images is None else "the data")
 
     def score_exported(self, source: Path) -> float:

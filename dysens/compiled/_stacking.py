@@ -26,18 +26,25 @@ def can_be_stacked(
     for chunk in chunks:
         if len(chunk.members) == 1 or chunk.call is None:
             continue
-        one = fast.accepted(calls[chunk.members[0]])
+        # Each by the copy for its own size: a batch of one may take another way through the network than a batch of two.
+        alone = [fast.accepted(calls[number]) for number in chunk.members]
         # What cannot run together is no reason to let the live model run all of it.
-        several = fast.copies.accepted_or_none(chunk.call, fast.state) if one is not None else None
-        if one is None or several is None or not _same(chunk, calls, one, several, masks):
+        several = fast.copies.accepted_or_none(chunk.call, fast.state) if None not in alone else None
+        if several is None or not _same(chunk, calls, alone, several, masks):
             return False
     return True
 
 
-def _same(chunk: Chunk, calls: Mapping[int, Packed], one: Accepted, several: Accepted, masks: Masks) -> bool:
+def _same(
+    chunk: Chunk,
+    calls: Mapping[int, Packed],
+    alone: Sequence[Accepted | None],
+    several: Accepted,
+    masks: Masks,
+) -> bool:
     try:
         together = chunk.split(several.copy(chunk.call, masks)) if chunk.call is not None else []
     except UnservableError:
         return False
-    alone = (one.copy(calls[number], masks) for number in chunk.members)
-    return all(largest_difference(*pair) <= TOLERANCE for pair in zip(together, alone))
+    one_by_one = (one.copy(calls[number], masks) for number, one in zip(chunk.members, alone) if one)
+    return all(largest_difference(*pair) <= TOLERANCE for pair in zip(together, one_by_one))

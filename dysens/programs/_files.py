@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dysens._pickle import read_plain
-from dysens.atomic import finish
 from dysens.errors import InputError
 
 # The numbers of `VarType.Type` in Paddle's framework.proto. They are part of the file format.
@@ -76,7 +75,6 @@ def find_inference(
         InputError: There is nothing of the kind, or more than one.
     """
     place = Path(path).expanduser()
-    settle(place / "inference" if place.is_dir() else place)
     endings = PROGRAMS if prefer_pir else PROGRAMS[::-1]
     if model_filename is not None:
         folder = place if place.is_dir() else place.parent
@@ -139,21 +137,6 @@ def _weights_beside(program: Path) -> Path:
     usual = program.with_suffix(WEIGHTS)
     others = [program.with_name(name) for name in _OLD_WEIGHTS]
     return next((file for file in (usual, *others) if file.is_file()), usual)
-
-
-RECORD = WEIGHTS
-"""Of several files that are replaced together, the one that counts; see `dysens.atomic`."""
-
-
-def settle(prefix: Path) -> None:
-    """A save that was killed when everything was written is brought to its end first."""
-    try:
-        finish(prefix, RECORD)
-    except OSError as error:
-        raise InputError(
-            f'"{prefix}" was not moved into place when it was saved, and cannot be now: {error.strerror or error}. '
-            "Open it once where its folder can be written to."
-        ) from error
 
 
 def check_program(files: InferenceFiles) -> None:

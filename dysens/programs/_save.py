@@ -6,25 +6,22 @@ import json
 import logging
 import math
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle import nn
 
-from dysens.atomic import Writer, write_together
+from dysens.atomic import folder_beside, replace_folder
 from dysens.compiled import SYMPTOM, interpolation_rewritten, quietly
 from dysens.costs import Array, Inputs, Predictor, file_size, model_files
 from dysens.errors import DysensError, InputError, ProofError
 from dysens.model import preserved
-from dysens.programs._files import RECORD
 from dysens.programs._layer import ProgramLayer
 from dysens.programs._load import TOLERANCE, in_dynamic_mode, outputs_apart, run_eagerly
 
@@ -170,22 +167,24 @@ def saved_and_run(
     inputs: Inputs,
     check: Check | None = None,
     change: Callable[[Path], object] | None = None,
+    settings: Callable[[Path], object] | None = None,
 ) -> list[Array]:
     """Saves a network so that Paddle's default predictor runs it; the predictor's outputs for some inputs.
 
     Args:
         model: In eval mode.
         prefix: The files' common path without endings; what is there of an earlier export is replaced, all files as one step,
-            once the new one has run.
+            once the new one is complete, has run and was checked.
         input_spec: As `paddle.jit.to_static` takes it.
         inputs: As `dysens.costs.Predictor` takes them.
         check: See there; by default whatever runs is taken.
         change: What is done to the files before they run.
+        settings: Writes what else belongs to the export, beside a prefix that it is given.
     """
 
     def attempt(surroundings: AbstractContextManager[None]) -> list[Array]:
-        with TemporaryDirectory(prefix=f".{prefix.name}-", dir=prefix.parent) as folder:
-            beside = Path(folder) / prefix.name
+        with folder_beside(prefix.parent) as folder:
+            beside = folder / prefix.name
             with surroundings, preserved(model):  # to_static stays on a layer, with what it has traced
                 paddle.jit.save(
                     paddle.jit.to_static(model, input_spec=list(input_spec), full_graph=True), str(beside)
@@ -195,10 +194,13 @@ def saved_and_run(
             outputs = Predictor(beside).answer(inputs)
             if check is not None:
                 check(beside, outputs)
-            _replace(prefix, beside)
+            if settings is not None:
+                settings(beside)
+            # A program of another Paddle version would be loaded instead, so that goes too.
+            stale = [file.name for file in model_files(prefix)]
+            replace_folder(prefix.parent, folder, stale, last=model_files(beside)[0].name)
         return outputs
 
-    prefix.parent.mkdir(parents=True, exist_ok=True)
     try:
         return attempt(nullcontext())
     except Exception as error:
@@ -206,17 +208,6 @@ def saved_and_run(
             raise
         logger.info("Upsampling is written in a way that oneDNN of this Paddle version can run.")
         return attempt(interpolation_rewritten())
-
-
-def _replace(prefix: Path, beside: Path) -> None:
-    """Move a complete export into place. A program of another Paddle version would be loaded instead, so it goes."""
-    endings = {file.name.removeprefix(prefix.name): file for file in model_files(beside)}
-    in_order = sorted(endings, key=lambda ending: ending == RECORD)
-    writers: dict[str, Writer] = {ending: partial(shutil.copyfile, endings[ending]) for ending in in_order}
-    write_together(prefix, writers, RECORD)
-    for stale in model_files(prefix):
-        if stale.name.removeprefix(prefix.name) not in endings:
-            stale.unlink()
 
 
 def _name_outputs(names: Sequence[str], prefix: Path) -> None:

@@ -16,7 +16,9 @@ from paddle import nn
 from dysens import DygraphSensitivity, Sensitivities
 from dysens.compiled import _forward as fast_forward
 from dysens.compiled import _live_model as live_model
+from dysens.errors import ForwardError
 from dysens.evaluators import Evaluator
+from dysens.model import isolate, preserved
 
 RATIOS = [0.25, 0.75]
 SHAPE = [2, 3, 12, 12]
@@ -518,6 +520,103 @@ def test_single_samples_that_depend_on_each_other_when_they_run_together(network
     data = batches(*[(1, 12)] * 9)
     data[7] = data[7] * 3  # one that stands out, in a late chunk
     assert_live_numbers(made(network), Closeness(data), groups="mid.*")
+
+
+class OtherWayAlone(Net):
+    """One picture takes another way than several."""
+
+    def between(self, x, h):
+        return h if x.shape[0] > 1 else h * 0.2
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1, 1), (1, 3, 1, 2), (3, 1)])
+def test_batches_of_several_sizes_that_would_run_together(sizes):
+    assert_live_numbers(made(OtherWayAlone), Closeness(batches(*[(size, 12) for size in sizes])))
+
+
+class Carrying(Net):
+    """Each batch depends on those before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", paddle.zeros([1]))
+        self.calls = 0
+
+    def between(self, x, h):
+        self.calls += 1
+        self.average.set_value(0.5 * self.average + h.mean())
+        return h * (1 + self.average + 0.1 * min(self.calls, 3))
+
+
+@pytest.mark.parametrize("fast", ["off", "auto"])
+def test_state_that_batches_leave_behind_is_that_of_the_evaluators_order(fast):
+    model = made(Carrying)
+    evaluator = Closeness(batches(*[(2, 12)] * 5))
+
+    def score():
+        with preserved(model), paddle.no_grad():
+            model.eval()
+            return evaluator.score([evaluator.measure(model(b[0]), b) for b in evaluator.batches()])
+
+    ds = DygraphSensitivity(model, SHAPE)
+    whole = score()
+    found = ds.sensitive(evaluator, [0.5], progress=False, fast=fast)
+    assert found.baseline == pytest.approx(whole, abs=1e-6)
+    assert ds.groups
+    for group in ds.groups:
+        with ds.pruned({group.name: 0.5}):
+            loss = (whole - score()) / (whole + 1e-3)
+        assert found[group.name][0.5] == pytest.approx(loss, abs=1e-4)
+    searched = ds.search(evaluator, 0.05, ratios=[0.25, 0.5], progress=False, fast=fast)
+    assert all(group.share == 1 for group in searched.groups)  # no part of the data says what all of it does
+
+
+class TestTraining:
+    def tuned(self, model, optimizer=None):
+        x = batches((4, 12))[0]
+
+        def score():
+            mine = optimizer or paddle.optimizer.Adam(0.05, parameters=model.parameters())
+            model.train()
+            for _ in range(5):
+                model(x).square().mean().backward()
+                mine.step()
+                mine.clear_grad()
+            model.eval()
+            with paddle.no_grad():
+                return 1 / (1 + float(model(x).square().mean()))
+
+        return score
+
+    @pytest.mark.parametrize("given", [True, False])
+    def test_points_are_those_of_cut_models(self, given, caplog):
+        model = made(Net)
+        optimizer = paddle.optimizer.Adam(0.05, parameters=model.parameters()) if given else None
+        ds = DygraphSensitivity(model, SHAPE, optimizer=optimizer)
+        score = self.tuned(model, optimizer)
+        before = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+        found = ds.sensitive(score, [0.75], progress=False)
+        assert [line for line in warnings_of(caplog) if "really cut" in line]
+        for name, tensor in model.state_dict().items():
+            np.testing.assert_array_equal(tensor.numpy(), before[name])
+
+        def once():
+            with preserved(model, optimizer, gradients=True):
+                isolate(model, optimizer)
+                return score()
+
+        whole = once()
+        for group in ds.groups:
+            with ds.pruned({group.name: 0.75}):
+                loss = (whole - once()) / (whole + 1e-3)
+            assert found[group.name][0.75] == pytest.approx(loss, abs=1e-4)
+
+    def test_an_optimizer_that_nobody_was_told_of(self):
+        model = made(Net)
+        ds = DygraphSensitivity(model, SHAPE)
+        score = self.tuned(model, paddle.optimizer.Adam(0.05, parameters=model.parameters()))
+        with pytest.raises(ForwardError, match=r"really cut.*optimizer="):
+            ds.sensitive(score, [0.75], progress=False)
 
 
 def test_outputs_may_be_written_to():

@@ -79,8 +79,14 @@ def export(
         task.model.eval()
         _fuse(task.model)
         expected = _found(task.model(dict(tensors)))
-        got = _boxes(saved_and_run(task.model, prefix, [_input_spec(task)], arrays))
-        _write_settings(task, prefix.with_name(SETTINGS))
+        outputs = saved_and_run(
+            task.model,
+            prefix,
+            [_input_spec(task)],
+            arrays,
+            settings=lambda place: _write_settings(task, place.with_name(SETTINGS)),
+        )
+        got = _boxes(outputs)
     side = float((arrays["im_shape"] / arrays["scale_factor"]).max())
     difference = largest_difference(expected, got, side)
     compared_on = "noise" if images is None else f"{len(arrays['image'])} images of EvalDataset"

@@ -53,14 +53,25 @@ def export(task: OcrTask, folder: str | Path, images: paddle.Tensor | None = Non
         reparameterize(task.model)
         task.model.eval()
         expected = [t.numpy() for t in paddle.utils.flatten(task.model(*arguments))]
-        got = saved_and_run(task.model, prefix, [input_spec(task.config, task.submodel)], inputs)
-        difference = largest_gap(got, expected)
-        if not difference <= TOLERANCE:
-            refusal = f'the exported model "{prefix}" does not give the network\'s outputs: they differ by {difference:.2g}'
+
+        def check(beside: Path, got: list[Array]) -> None:
+            apart = largest_gap(got, expected)
+            if apart <= TOLERANCE:
+                return
+            refusal = f'the exported model "{prefix}" does not give the network\'s outputs: they differ by {apart:.2g}'
             if not is_rounding(got, expected, _exactly(task.model, arguments, refusal)):
                 raise ProofError(f"{refusal}.")
-            logger.info("the outputs differ by %.2g, as rounding in single precision does here", difference)
-    _write_settings(task.config, prefix)
+            logger.info("the outputs differ by %.2g, as rounding in single precision does here", apart)
+
+        got = saved_and_run(
+            task.model,
+            prefix,
+            [input_spec(task.config, task.submodel)],
+            inputs,
+            check,
+            settings=lambda place: _write_settings(task.config, place),
+        )
+        difference = largest_gap(got, expected)
     compared_on = "noise" if images is None else f"{len(images)} of Eval's images"
     return Exported(prefix, difference, file_size(prefix), compared_on)
 

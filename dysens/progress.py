@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 # How often a line is logged where no bar can be drawn.
 _SECONDS_BETWEEN_LINES = 60.0
 
+# When work whose length nobody knows is first spoken of, and how often then.
+_FIRST_WORD, _NEXT_WORD = 2.0, 10.0
+
 
 class Progress:
     """Counts points: as a bar on a terminal or in a notebook, else as one log line a minute.
@@ -90,6 +93,43 @@ def progress(total: int, what: str, shown: bool = True, done: int = 0) -> Iterat
         yield display
     finally:
         display.close()
+
+
+class _Work:
+    """Work that goes on for nobody knows how long, counted in steps."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._begun = time.monotonic()
+        self._next = self._begun + _FIRST_WORD
+        self._steps = 0
+
+    def step(self) -> None:
+        """One more is done; say so if it is time."""
+        self._steps += 1
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _NEXT_WORD
+            logger.info("%s: %d forwards in %.0f s so far", self._what, self._steps, now - self._begun)
+
+
+_at_work: list[_Work] = []
+
+
+@contextmanager
+def at_work(what: str) -> Iterator[None]:
+    """Say after two seconds, and then now and again, that something goes on; whoever does it calls `step_done`."""
+    _at_work.append(_Work(what))
+    try:
+        yield
+    finally:
+        _at_work.pop()
+
+
+def step_done() -> None:
+    """Count one step of what `at_work` is about; nothing if nobody asked."""
+    if _at_work:
+        _at_work[-1].step()
 
 
 def in_notebook() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import pytest
 
 from dysens import progress as module
-from dysens.progress import progress
+from dysens.progress import at_work, progress, step_done
 
 SCRIPT = """
 from dysens.progress import progress
@@ -85,3 +86,13 @@ def test_a_kernel_that_is_only_loaded_makes_no_notebook(caplog, monkeypatch):
     with progress(2, "sweep") as display:
         display.reach(1)
     assert len(caplog.messages) == 1
+
+
+def test_work_of_unknown_length_is_spoken_of(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dysens.progress._FIRST_WORD", 0.0)
+    caplog.set_level(logging.INFO, "dysens")
+    with at_work("finding groups"):
+        step_done()
+        step_done()
+    step_done()  # nobody asked
+    assert [record.getMessage() for record in caplog.records] == ["finding groups: 1 forwards in 0 s so far"]

@@ -53,13 +53,15 @@ class Proof:
 
     Attributes:
         model: The live layer.
-        views: How the user runs it.
+        views: How the user runs it, maybe with smaller pictures.
+        large: How the user runs it with pictures that are too large to look at them for every removal: one is enough.
         others: Further inputs and sizes that it takes.
         implied: Forwards that only have to run.
     """
 
     model: paddle.nn.Layer
     views: Sequence[View]
+    large: Sequence[View] = ()
     others: Sequence[View] = ()
     implied: Sequence[View] = ()
 
@@ -75,7 +77,7 @@ class Proof:
         single, halves = proof_removals(groups)
         trials = [(each, [*self.views]) for each in single]
         trials += [(each, [*self.views, *self.others]) for each in halves]
-        trials[-1][1].extend(self.implied)  # whether it runs does not depend on which channels go
+        trials[-1][1].extend([*self.large, *self.implied])  # whether it runs does not depend on which channels go
         return next((why for each, views in trials if (why := self._wrong(found, each, views))), None)
 
     def _wrong(self, found: Analysis, removal: Removal, views: Sequence[View]) -> str | None:
@@ -161,4 +163,4 @@ def other_views(model: paddle.nn.Layer, view: View) -> list[View]:
 def proven(model: paddle.nn.Layer, views: Sequence[View], found: Analysis) -> Analysis:
     """What was found, without the groups that do not stand the proof."""
     with preserved(model, weights_too=True):
-        return Proof(model, views, other_views(model, views[0])).provable(found)
+        return Proof(model, views, others=other_views(model, views[0])).provable(found)

@@ -34,10 +34,12 @@ from dysens.groups import (
     together,
 )
 from dysens.model import View, eagerly, preserved, tensors_by_path
+from dysens.progress import at_work
 from dysens.pruning import trial, trial_removals
 
 logger = logging.getLogger(__name__)
 
+_PROOF_SIDE = 128
 
 _CONVERSIONS = ("__bool__", "__int__", "__float__", "__index__", "__array__", "item", "numpy", "tolist")
 _PADDLE = str(Path(paddle.__file__).parent)
@@ -148,8 +150,14 @@ def native_engine(model: paddle.nn.Layer, views: Sequence[View], layers: str = F
         ForwardError: If the model does not run with the given inputs.
     """
     # Whatever a forward writes to, weights included, is the user's.
+<<<<<<< HEAD
     with preserved(model, weights_too=True), eagerly(model, views) as eager_views:
         return _analyse(model, eager_views, layers)
+=======
+    at_it = at_work(f"finding the groups of {type(model).__name__}")
+    with at_it, preserved(model, weights_too=True), eagerly(model, views) as eager_views:
+        return _analyse(model, eager_views)
+>>>>>>> 3dd4b1f (Analysis at a small size: proofs run with smaller pictures where the same layers run, and once at the given size; what meets in a sum is tried once; it says after two seconds that it is at work)
 
 
 def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Analysis:
@@ -174,8 +182,12 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Anal
     ran.append(probed)
     ran += [called(model, view) for view in others] if set(found.roles) - set().union(*ran) else []
     found = without_blind_choices(model, base, found, set().union(*ran))
-    proof = Proof(model, views, others, implied)
+    proof = Proof(model, *_proven_at(model, views, ran), others, implied)
     failure = proof.failure(found, found.groups)
+    if failure is not None and proof.large:
+        logger.info("with smaller pictures %s; proving at the given size", failure)
+        proof = Proof(model, views, (), others, implied)
+        failure = proof.failure(found, found.groups)
     if failure is not None and small is not None:
         logger.info("At the given input size %s; probing again at that size", failure)
         found, probed = _analyse_at(model, [*views, *heads], layers)
@@ -185,15 +197,40 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Anal
     return replace(found if failure is None else proof.provable(found), untried=untried)
 
 
-def _smaller(model: paddle.nn.Layer, views: Sequence[View]) -> list[View] | None:
+def _smaller(model: paddle.nn.Layer, views: Sequence[View], least: int = 64) -> list[View] | None:
     """All views with smaller pictures, if the model takes them: structure does not depend on size, time does."""
-    for smaller in zip(*(view.smaller() for view in views)):
+    for smaller in zip(*(view.smaller(least) for view in views)):
         if all(runs(model, view) for view in smaller):
             return list(smaller)
     return None
 
 
+<<<<<<< HEAD
 def _analyse_at(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> tuple[Analysis, set[str]]:
+=======
+def _proven_at(
+    model: paddle.nn.Layer, views: Sequence[View], ran: Sequence[set[str]]
+) -> tuple[Sequence[View], Sequence[View]]:
+    """The views that every cut is proven in, and those that one cut is proven in.
+
+    A large picture takes minutes where a small one takes seconds. Where both run the same layers, the small one proves the
+    channels; that the given size of the forward that is deployed makes no difference is then seen on one cut.
+    """
+    # Larger than for a probe: batch norms over the few places of a tiny map blow up what is only rounding.
+    small = _smaller(model, views, _PROOF_SIDE)
+    if small is None:
+        return views, ()
+    pairs = [
+        (view, each if called(model, each) == layers else view)
+        for view, each, layers in zip(views, small, ran)
+    ]
+    return [each for _, each in pairs], [
+        view for view, each in pairs if each is not view and not view.training
+    ]
+
+
+def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> tuple[Analysis, set[str]]:
+>>>>>>> 3dd4b1f (Analysis at a small size: proofs run with smaller pictures where the same layers run, and once at the given size; what meets in a sum is tried once; it says after two seconds that it is at work)
     """What can be cut, not yet proven; and the layers that ran in some probe."""
     with preserved(model):
         graph = channel_graph(model, views, layers)

@@ -15,6 +15,7 @@ from paddle import nn
 from dysens.errors import ForwardError, in_a_sentence
 from dysens.groups._layers import Role
 from dysens.model import View, fresh, leaves, map_leaves, swap_storage, without_dropout
+from dysens.progress import step_done
 
 
 def written(leaf: Any) -> bool:
@@ -112,6 +113,7 @@ def run(
 
         return forward
 
+    step_done()
     paddle.seed(0)
     for layer in model.sublayers(include_self=True):
         layer.__dict__["training"] = view.training

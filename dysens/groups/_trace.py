@@ -295,7 +295,13 @@ class Tracer:
 
     def _hidden_meeting(self, sources: list[str]) -> str | None:
         """The first layer that channels of these sources reach only when they are the largest or the smallest."""
+        tried: set[tuple[bytes, ...]] = set()
         for masks in self._standing_out(sources):
+            # The branches of a block read the same sum: what stands out for one of them stands out for all.
+            same = tuple(mask.tobytes() for mask in masks.values())
+            if same in tried:
+                continue
+            tried.add(same)
             moving = {path: mask for path, mask in masks.items() if mask.any()}
             for beyond in (1, -1):
                 movement = self._probe.perturb(moving, beyond=beyond)

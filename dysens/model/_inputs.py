@@ -72,15 +72,19 @@ class View:
         """Copies of the arguments: a forward may write into its inputs, and they are the user's."""
         return fresh(self.arguments)
 
-    def smaller(self) -> Iterator[View]:
-        """The same view with smaller pictures, smallest first; nothing if there is no large picture in it."""
+    def smaller(self, least: int = _SMALL) -> Iterator[View]:
+        """The same view with smaller pictures, smallest first; nothing if there is no large picture in it.
+
+        Args:
+            least: No side that is longer becomes shorter than this.
+        """
         sides = [tuple(t.shape[2:]) for t in leaves(self.arguments) if _is_picture(t)]
         tried = set()
         # Recognition networks fix the height: then only the width can shrink.
         for limit in (
-            lambda h, w: (min(h, _SMALL), min(w, _SMALL)),
-            lambda h, w: (min(h, _MEDIUM), min(w, _MEDIUM)),
-            lambda h, w: (h, min(w, _SMALL)),
+            lambda h, w: (min(h, least), min(w, least)),
+            lambda h, w: (min(h, max(least, _MEDIUM)), min(w, max(least, _MEDIUM))),
+            lambda h, w: (h, min(w, least)),
         ):
             wanted = tuple(limit(*side) for side in sides)
             if wanted not in tried and any(np.prod(w) * 2 <= np.prod(s) for w, s in zip(wanted, sides)):

@@ -88,7 +88,9 @@ def test_a_kernel_that_is_only_loaded_makes_no_notebook(caplog, monkeypatch):
     assert len(caplog.messages) == 1
 
 
-def test_work_of_unknown_length_is_spoken_of(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_unknown_length_is_spoken_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dysens.progress._FIRST_WORD", 0.0)
     caplog.set_level(logging.INFO, "dysens")
     with at_work("finding groups"):

@@ -77,7 +77,9 @@ class Proof:
         single, halves = proof_removals(groups)
         trials = [(each, [*self.views]) for each in single]
         trials += [(each, [*self.views, *self.others]) for each in halves]
-        trials[-1][1].extend([*self.large, *self.implied])  # whether it runs does not depend on which channels go
+        trials[-1][1].extend(
+            [*self.large, *self.implied]
+        )  # whether it runs does not depend on which channels go
         return next((why for each, views in trials if (why := self._wrong(found, each, views))), None)
 
     def _wrong(self, found: Analysis, removal: Removal, views: Sequence[View]) -> str | None:

@@ -150,14 +150,9 @@ def native_engine(model: paddle.nn.Layer, views: Sequence[View], layers: str = F
         ForwardError: If the model does not run with the given inputs.
     """
     # Whatever a forward writes to, weights included, is the user's.
-<<<<<<< HEAD
-    with preserved(model, weights_too=True), eagerly(model, views) as eager_views:
-        return _analyse(model, eager_views, layers)
-=======
     at_it = at_work(f"finding the groups of {type(model).__name__}")
     with at_it, preserved(model, weights_too=True), eagerly(model, views) as eager_views:
-        return _analyse(model, eager_views)
->>>>>>> 3dd4b1f (Analysis at a small size: proofs run with smaller pictures where the same layers run, and once at the given size; what meets in a sum is tried once; it says after two seconds that it is at work)
+        return _analyse(model, eager_views, layers)
 
 
 def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Analysis:
@@ -205,9 +200,6 @@ def _smaller(model: paddle.nn.Layer, views: Sequence[View], least: int = 64) -> 
     return None
 
 
-<<<<<<< HEAD
-def _analyse_at(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> tuple[Analysis, set[str]]:
-=======
 def _proven_at(
     model: paddle.nn.Layer, views: Sequence[View], ran: Sequence[set[str]]
 ) -> tuple[Sequence[View], Sequence[View]]:
@@ -229,8 +221,7 @@ def _proven_at(
     ]
 
 
-def _analyse_at(model: paddle.nn.Layer, views: Sequence[View]) -> tuple[Analysis, set[str]]:
->>>>>>> 3dd4b1f (Analysis at a small size: proofs run with smaller pictures where the same layers run, and once at the given size; what meets in a sum is tried once; it says after two seconds that it is at work)
+def _analyse_at(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> tuple[Analysis, set[str]]:
     """What can be cut, not yet proven; and the layers that ran in some probe."""
     with preserved(model):
         graph = channel_graph(model, views, layers)

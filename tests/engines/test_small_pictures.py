@@ -33,9 +33,14 @@ def test_what_only_large_pictures_do_is_seen() -> None:
 
 def test_small_and_large_pictures_have_the_same_groups() -> None:
     paddle.seed(0)
-    model = nn.Sequential(nn.Conv2D(3, 8, 3), nn.BatchNorm2D(8), nn.ReLU(), nn.Conv2D(8, 8, 3), nn.Conv2D(8, 2, 1))
+    model = nn.Sequential(
+        nn.Conv2D(3, 8, 3), nn.BatchNorm2D(8), nn.ReLU(), nn.Conv2D(8, 8, 3), nn.Conv2D(8, 2, 1)
+    )
     paths = [
-        [group.path for group in DygraphSensitivity(model, [1, 3, side, side], train_inputs=[2, 3, side, side]).groups]
+        [
+            group.path
+            for group in DygraphSensitivity(model, [1, 3, side, side], train_inputs=[2, 3, side, side]).groups
+        ]
         for side in (32, 320)
     ]
     assert paths[0] == paths[1] == ["0.weight", "3.weight"]

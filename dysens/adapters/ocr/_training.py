@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,14 +20,14 @@ from dysens.adapters.ocr._config import section
 from dysens.adapters.ocr._data import SEED
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.errors import InputError
-from dysens.flags import setting
-from dysens.pruning import save_plan, set_optimizer_state
+from dysens.pruning import read_state, save_plan, set_optimizer_state
 
 if TYPE_CHECKING:
     from dysens.adapters.ocr._task import OcrTask
 
 logger = logging.getLogger(__name__)
 
+BEST = "best_accuracy"  # what PaddleOCR calls the checkpoint that scored best
 NEEDED = (
     "epoch_num",
     "log_smooth_window",
@@ -54,19 +57,20 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
     missing = [key for key in NEEDED if key not in settings]
     if missing:
         raise InputError(f"Training needs Global.{', Global.'.join(missing)} in the config.")
-    if settings.get("use_amp"):
-        raise InputError(f"Mixed precision is not supported here: use {setting('Global.use_amp=false')}.")
     train_loader, eval_loader = task.train_dataloader(), task.eval_dataloader()
     optimizer, schedule = task.optimizer(steps_per_epoch=len(train_loader))
+    network, optimizer, precision = _mixed_precision(settings, task.network, optimizer)
     program = load_ppocr().program
+    began = time.time()
+    takes = inspect.signature(program.train).parameters
     # PaddleOCR's train.py seeds all generators too: augmentation then draws alike in every run.
     with seeded(settings.get("seed", SEED)), _plans_beside_checkpoints(program):
         program.train(
-            task.config,
+            _scored_at_the_end(task.config, len(train_loader)),
             train_loader,
             eval_loader,
             task.place,
-            task.network,
+            network,
             task.loss(),
             optimizer,
             schedule,
@@ -75,7 +79,55 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
             _resumed(resume, task.network, optimizer) if resume else {},
             logger,
             len(train_loader),
+            **{name: value for name, value in precision.items() if name in takes},
         )
+    _take_the_best(task.network, Path(str(settings["save_model_dir"])) / BEST, began)
+
+
+def _scored_at_the_end(config: Mapping[str, Any], steps_per_epoch: int) -> dict[str, Any]:
+    """A copy in which the network is scored at least once, after the last step: without, there is no best_accuracy."""
+    copied = deepcopy(dict(config))
+    settings = copied["Global"]
+    steps = steps_per_epoch * int(settings["epoch_num"])
+    given = settings["eval_batch_step"]
+    start, every = given[:2] if isinstance(given, (list, tuple)) else (0, given)
+    if not settings.get("eval_batch_epoch") and start + every > steps:
+        settings["eval_batch_step"] = [0, steps]
+    return copied
+
+
+def _mixed_precision(
+    settings: Mapping[str, Any], network: paddle.nn.Layer, optimizer: Any
+) -> tuple[paddle.nn.Layer, Any, dict[str, Any]]:
+    """What PaddleOCR's train.py prepares for ``Global.use_amp``: network, optimizer, and further arguments of its loop."""
+    if not settings.get("use_amp"):
+        return network, optimizer, {}
+    if not paddle.is_compiled_with_cuda():
+        logger.warning(
+            "The config asks for mixed precision, which needs a GPU: training goes on in single precision."
+        )
+        return network, optimizer, {}
+    scaler = paddle.amp.GradScaler(
+        init_loss_scaling=settings.get("scale_loss", 1.0),
+        use_dynamic_loss_scaling=settings.get("use_dynamic_loss_scaling", False),
+    )
+    level, dtype = settings.get("amp_level", "O2"), settings.get("amp_dtype", "float16")
+    if level == "O2":
+        network, optimizer = paddle.amp.decorate(
+            models=network, optimizers=optimizer, level=level, master_weight=True, dtype=dtype
+        )
+    lists = {name: settings.get(name, []) for name in ("amp_custom_black_list", "amp_custom_white_list")}
+    return network, optimizer, {"scaler": scaler, "amp_level": level, "amp_dtype": dtype, **lists}
+
+
+def _take_the_best(network: paddle.nn.Layer, best: Path, began: float) -> None:
+    """The network goes on with the weights that scored best in this run, as whoever reads best_accuracy does."""
+    file = best.with_name(best.name + ".pdparams")
+    if not file.is_file() or file.stat().st_mtime < began:
+        return  # of an earlier run: nothing here was better
+    saved = read_state(file)
+    for name, tensor in network.state_dict().items():
+        tensor.set_value(paddle.to_tensor(saved[name]).astype(tensor.dtype))
 
 
 @contextmanager
@@ -86,6 +138,8 @@ def _plans_beside_checkpoints(program: ModuleType) -> Iterator[None]:
     def save_model(model: Any, optimizer: Any, folder: str, *others: Any, **named: Any) -> None:
         original(model, optimizer, folder, *others, **named)
         save_plan(model, Path(folder) / named["prefix"])
+        if named["prefix"] == BEST and (Path(folder) / "best_model" / "model.pdparams").is_file():
+            save_plan(model, Path(folder) / "best_model" / "model")  # PaddleOCR 3 keeps the best one twice
 
     program.save_model = save_model  # type: ignore[attr-defined]
     try:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import paddle
 
+from dysens.adapters.ocr._onnx_weights import check_outputs, onnx_state
 from dysens.adapters.ocr._released import find_weights
 from dysens.errors import InputError
 from dysens.model import preserved
@@ -34,12 +35,14 @@ class LoadedWeights:
         untouched: Tensors that the file does not have; they belong to layers that run in training only, or
             never.
         reparameterized: How many multi-branch layers were fused first.
+        random: Parts of the network (neck, head) that run and that the file has nothing for: it is of a pretrained backbone.
     """
 
     source: Path
     count: int
     untouched: tuple[str, ...]
     reparameterized: int
+    random: tuple[str, ...] = ()
 
 
 def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, ...]) -> LoadedWeights:
@@ -59,6 +62,8 @@ def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, 
             layer that runs.
     """
     path = find_weights(source)
+    if path.suffix == ".onnx":
+        return _load_onnx(model, path, inputs)
     state = read_state(path)
     checkpoint = path.with_suffix("") if path.suffix == ".pdparams" else path
     with preserved(model) as before:
@@ -66,19 +71,43 @@ def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, 
         reparameterized = reparameterize(model) if any(".reparam_conv." in name for name in state) else 0
         if has_plan(checkpoint):
             cut_as_saved(model, checkpoint)
-        untouched = _put(state, model, inputs, path)
+        random = _parts_left_out(state, model)
+        untouched = _put(state, model, inputs, path, random)
         before.keep()
     logger.info("%d tensors loaded from %s; %d keep their initial values", len(state), path, len(untouched))
+    if random:
+        logger.warning("%s has a backbone only: %s begin with random values.", path, " and ".join(random))
+    return LoadedWeights(path, len(state), untouched, reparameterized, random)
+
+
+def _parts_left_out(state: State, model: paddle.nn.Layer) -> tuple[str, ...]:
+    """Neck and head, where the file is of a backbone: PaddleOCR's stock configs begin with one trained on other data."""
+    given = {name.partition(".")[0] for name in state}
+    parts = [name for name, part in model.named_children() if part.state_dict()]
+    return tuple(part for part in parts if part not in given) if given == {"backbone"} else ()
+
+
+def _load_onnx(model: paddle.nn.Layer, path: Path, inputs: tuple[Any, ...]) -> LoadedWeights:
+    """An export has its branches fused, and no names: layers are matched by order, and the outputs compared."""
+    with preserved(model) as before:
+        reparameterized = reparameterize(model)
+        state = onnx_state(model, path, inputs)
+        untouched = _put(state, model, inputs, path)
+        difference = check_outputs(model, path, inputs[0].shape)
+        before.keep()
+    logger.info("%d tensors mapped from %s; outputs differ by %.1e", len(state), path, difference)
     return LoadedWeights(path, len(state), untouched, reparameterized)
 
 
-def _put(state: State, model: paddle.nn.Layer, inputs: tuple[Any, ...], path: Path) -> tuple[str, ...]:
+def _put(
+    state: State, model: paddle.nn.Layer, inputs: tuple[Any, ...], path: Path, random: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     """Sets every tensor of the file, or none; returns the names of those that the file does not have."""
     tensors = model.state_dict()
     state = {name if name in tensors else _released_v4_name(name): value for name, value in state.items()}
     loaded = _with_aliases(tensors, state)
     untouched = tuple(name for name in tensors if name not in loaded)
-    idle = _idle_layers(model, inputs) if untouched else []
+    idle = [*_idle_layers(model, inputs), *(f"{part}." for part in random)] if untouched else []
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
     _check_fit(path, state, shapes, [name for name in untouched if not name.startswith(tuple(idle))])
     for name, value in state.items():

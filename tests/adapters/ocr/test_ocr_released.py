@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import paddle
 import pytest
 from paddle import inference
 
-from dysens.adapters.ocr import OcrTask, find_weights, released_model, released_names
+from dysens.adapters.ocr import OcrTask, find_weights, load_config, released_model, released_names
 from dysens.errors import InputError
 
+ROOT = Path(__file__).parents[3]
 NAMES = ["ch_PP-OCRv3_det", "ch_PP-OCRv4_det", "ch_PP-OCRv3_rec", "ch_PP-OCRv4_rec"]
 SHAPES = {"det": (1, 3, 96, 128), "rec": (2, 3, 48, 160)}
 # Layers whose weights an inference model does not carry: they run in training only, or (dw_conv.act) never.
@@ -67,3 +72,65 @@ def test_find_weights_takes_every_form(tmp_path):
 def test_missing_weights_are_a_sentence(source):
     with pytest.raises(InputError, match="No weights at"):
         find_weights(source)
+
+
+@pytest.mark.parametrize("kind", ["det", "rec"])
+def test_v5_models_by_name(kind):
+    task = OcrTask(load_config(ROOT / "configs" / "ocr" / f"PP-OCRv5_mobile_{kind}.yml"))
+    assert task.weights is not None
+    assert task.has_weights
+    assert task.weights.count == 234
+    # Only what runs in training alone has no released weights: the threshold map, and the branch that guides CTC.
+    assert all(name.startswith(LEFT_OUT) or ".act." in name for name in task.weights.untouched)
+
+
+def test_an_export_of_another_network_is_refused():
+    given = load_config(
+        ROOT / "configs" / "ocr" / "PP-OCRv5_mobile_det.yml", ["Global.pretrained_model=PP-OCRv5_mobile_rec"]
+    )
+    with pytest.raises(InputError, match="it is an export of another network"):
+        OcrTask(given)
+
+
+def test_a_file_that_is_no_onnx_model(tmp_path):
+    path = tmp_path / "torn.onnx"
+    path.write_bytes(released_model("PP-OCRv5_mobile_det").read_bytes()[:-1000])
+    given = load_config(
+        ROOT / "configs" / "ocr" / "PP-OCRv5_mobile_det.yml", [f"Global.pretrained_model={path}"]
+    )
+    with pytest.raises(InputError, match="cannot be read as an ONNX model"):
+        OcrTask(given)
+
+
+def test_where_other_models_can_be_had():
+    with pytest.raises(InputError, match="download PP-OCRv5_server_det_pretrained"):
+        find_weights("PP-OCRv5_server_det")
+
+
+@pytest.fixture
+def address(tmp_path):
+    """A server on this machine, for what PaddleOCR would download."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_weights_are_downloaded_by_paddleocr(address, tmp_path, monkeypatch, caplog):
+    given = load_config(ROOT / "configs" / "ocr" / "det_mv3_db.yml", ["Global.pretrained_model=null"])
+    whole = OcrTask(given).model.state_dict()
+    backbone = {name: tensor for name, tensor in whole.items() if name.startswith("backbone.")}
+    paddle.save(backbone, str(tmp_path / "backbone.pdparams"))
+    network = importlib.import_module("ppocr.utils.network")
+    monkeypatch.setattr(network, "MODELS_DIR", str(tmp_path / "kept"))
+    given["Global"]["pretrained_model"] = f"{address}/backbone.pdparams"
+    task = OcrTask(given)
+    assert (tmp_path / "kept" / "backbone.pdparams").is_file()
+    assert task.weights is not None
+    assert task.weights.random == ("neck", "head")
+    assert not task.has_weights  # of the whole network
+    assert "neck and head begin with random values" in caplog.text
+    with pytest.raises(InputError, match="cannot be downloaded"):
+        find_weights(f"{address}/nothing.pdparams")

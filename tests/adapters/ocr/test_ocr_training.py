@@ -6,11 +6,13 @@ import logging
 import pickle
 import re
 
+import numpy as np
+import paddle
 import pytest
 
 from dysens.adapters.ocr import OcrTask, train
 from dysens.errors import InputError
-from dysens.pruning import read_state
+from dysens.pruning import has_plan, read_state
 
 # No augmentation, the same order in each epoch, every loss in the log: so two runs can be compared step by step.
 TINY = [
@@ -83,6 +85,14 @@ def test_incomplete_config(config, tmp_path):
         train(task)
 
 
-def test_mixed_precision_is_refused(config, tmp_path):
-    with pytest.raises(InputError, match=r"Global.use_amp=false"):
-        train(build(config, tmp_path, "+Global.use_amp=true"))
+def test_without_a_gpu_mixed_precision_is_left_out_and_the_best_is_kept(config, tmp_path, caplog):
+    task = build(config, tmp_path, "+Global.use_amp=true")
+    train(task)
+    if not paddle.is_compiled_with_cuda():
+        assert "training goes on in single precision" in caplog.text
+    best = read_state(
+        tmp_path / "best_accuracy.pdparams"
+    )  # scored at least once, though the config says never
+    for name, tensor in task.network.state_dict().items():
+        np.testing.assert_array_equal(tensor.numpy(), best[name])
+    assert has_plan(tmp_path / "best_accuracy")

@@ -14,6 +14,7 @@ from typing import Any
 
 import dysens
 from dysens.cli._analysis import GROUPS, PLOT, RATIOS, REPORT, SEARCH, SWEEP
+from dysens.cli._characters import CHARACTERS
 from dysens.cli._compress import COMPRESS
 from dysens.cli._files import CONVERT, MERGE, SHOW
 from dysens.cli._options import Command, add_common
@@ -28,7 +29,7 @@ COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
         *(COMPRESS, GROUPS, SWEEP, SEARCH, SHOW, PLOT, REPORT, RATIOS, PRUNE),
-        *(TRAIN, EVAL, EXPORT, MERGE, CONVERT, DEMO),
+        *(TRAIN, EVAL, EXPORT, CHARACTERS, MERGE, CONVERT, DEMO),
     )
 }
 
@@ -104,7 +105,7 @@ class _Program(CommandParser):
 
 def overview() -> str:
     """The help of the program as a whole."""
-    lines = [f"  {name:<9} {command.summary}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<10} {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
             "usage: dysens COMMAND [options]",

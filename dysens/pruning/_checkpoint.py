@@ -14,8 +14,8 @@ import paddle
 
 from dysens.atomic import Writer, finish, is_unfinished, write_file, write_together
 from dysens.errors import InputError, in_a_sentence
-from dysens.model import isolate, preserved
-from dysens.pruning._cutting import cut, history
+from dysens.model import isolate, preserved, tensors_by_path
+from dysens.pruning._cutting import cut, history, note_cut
 from dysens.pruning._files import FORMAT, PlanFile, check_array, check_fits, check_widths, read_state
 from dysens.pruning._plan import PrunePlan
 
@@ -158,10 +158,26 @@ def _cut_as(
             "This model has been cut already; load_pruned needs the original network, freshly built."
         )
     for stage in plan.stages:
+        if _is_there(model, stage):
+            note_cut(model, stage)
+            continue
         check_fits(model, stage)
         cut(model, stage, optimizer)
         check_widths(model, stage)
     return plan.parameters
+
+
+def _is_there(model: paddle.nn.Layer, stage: PrunePlan) -> bool:
+    """Whether a network was built as this stage leaves it: a recogniser with the shorter dictionary has fewer classes already."""
+    tensors = tensors_by_path(model)
+    return bool(stage.cuts) and all(
+        item.tensor in tensors
+        and item.blocks == 1
+        and bool(item.removed)
+        and item.axis < tensors[item.tensor].ndim
+        and tensors[item.tensor].shape[item.axis] == item.size - len(item.removed)
+        for item in stage.cuts
+    )
 
 
 def load_pruned(

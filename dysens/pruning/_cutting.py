@@ -73,6 +73,11 @@ def cut(
     model.__dict__[_HISTORY] = (*history(model), replace(plan, mixes=()))
 
 
+def note_cut(model: paddle.nn.Layer, plan: PrunePlan) -> None:
+    """Remember a cut of a network that was built as the cut leaves it."""
+    model.__dict__[_HISTORY] = (*history(model), plan)
+
+
 def _by_tensor(
     plan: PrunePlan, tensors: Mapping[str, paddle.Tensor]
 ) -> Iterable[tuple[paddle.Tensor, list[TensorCut]]]:

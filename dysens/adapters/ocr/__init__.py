@@ -1,5 +1,11 @@
 """PaddleOCR: from a config and weights to a network that dysens can measure, prune and hand back to training."""
 
+from dysens.adapters.ocr._characters import (
+    CharactersCut,
+    cut_characters,
+    preset_characters,
+    wanted_characters,
+)
 from dysens.adapters.ocr._config import load_config, override
 from dysens.adapters.ocr._evaluators import (
     DetCounts,
@@ -16,6 +22,7 @@ from dysens.adapters.ocr._training import train
 from dysens.adapters.ocr._weights import LoadedWeights, load_weights, reparameterize
 
 __all__ = [
+    "CharactersCut",
     "DetCounts",
     "InferenceModel",
     "LoadedWeights",
@@ -25,15 +32,18 @@ __all__ = [
     "RecCounts",
     "TextDetEvaluator",
     "TextRecEvaluator",
+    "cut_characters",
     "export",
     "find_weights",
     "load_config",
     "load_ppocr",
     "load_weights",
     "override",
+    "preset_characters",
     "released_model",
     "released_names",
     "reparameterize",
     "score_exported",
     "train",
+    "wanted_characters",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,13 @@ def read_dictionary(path: Path) -> list[str]:
         raise InputError(f'The dictionary "{path}" cannot be read as UTF-8 text: {error}.') from error
     # The line after the last line break is no line.
     return [line.strip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def label_texts(files: Iterable[Path], delimiter: str) -> Iterator[str]:
+    """The text of each line of a recogniser's label files."""
+    for file in files:
+        for line in _read_lines(file):
+            yield line.partition(delimiter)[2]
 
 
 def first_samples(loader: Any, count: int) -> list[Any]:

@@ -221,7 +221,7 @@ def _read_graph(path: Path) -> _Graph:
 def _run_onnx(path: Path, inputs: Sequence[Array]) -> Array:
     """The first output of an ONNX model: with ONNX Runtime where it is installed, else with onnx's own slow evaluator."""
     if find_spec("onnxruntime") is not None:
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped]
 
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         names = [each.name for each in session.get_inputs()]

@@ -44,6 +44,7 @@ class OcrTask(Task):
         home: A PaddleOCR checkout, see `load_ppocr`.
 
     Attributes:
+        given: The config as it was given.
         config: The completed config.
         model: The network to measure and prune: ``network`` itself, or the chosen sub-model inside it.
         post_process: PaddleOCR's post-process for the outputs of ``network``.
@@ -66,7 +67,7 @@ class OcrTask(Task):
         self, config: Mapping[str, Any], submodel: str | None = None, home: str | Path | None = None
     ) -> None:
         self._ppocr = load_ppocr(home)
-        self._given = deepcopy(dict(config))
+        self.given = deepcopy(dict(config))
         self.config = _completed(config, self._ppocr)
         self.place = _place(self.config)
         self.submodel = network_name(self.config, submodel)
@@ -164,7 +165,7 @@ class OcrTask(Task):
     @property
     def build(self) -> Build:
         """From the config alone."""
-        return partial(_model_and_evaluator, self._given, self.submodel)
+        return partial(_model_and_evaluator, self.given, self.submodel)
 
     @property
     def seed(self) -> int:

@@ -200,7 +200,7 @@ def _demo(options: Namespace, out: Output) -> None:
     with out.printing():
         code = main(["--output", str(options.output), *(["--quick"] if options.quick else [])])
     if code:
-        raise DysensError("the demo failed; see above.")
+        raise DysensError("The demo failed; see above.")
 
 
 PRUNE = Command(

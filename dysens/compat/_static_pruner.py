@@ -236,7 +236,9 @@ def _already_cut(program: Any, scope: Any, ratios: Mapping[str, float]) -> Progr
 
 def _paired(params: Iterable[str], ratios: Iterable[float]) -> dict[str, float]:
     if isinstance(params, str):
-        raise InputError(f'params is the text "{params}"; it has to be a list of names of parameters.')
+        raise InputError(
+            f'The argument params is the text "{params}"; it has to be a list of names of parameters.'
+        )
     names, numbers = list(params), list(ratios)
     if len(names) != len(numbers):
         raise InputError(

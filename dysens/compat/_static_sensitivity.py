@@ -115,7 +115,7 @@ class StaticSweep:
         check_static_criterion(self.criterion)
         check_parameters(self.program, self.names)
         if not callable(self.function):
-            raise InputError(f"eval_func has to be a function, not {self.function!r:.80}.")
+            raise InputError(f"The eval_func has to be a function, not {self.function!r:.80}.")
         results = Results(file, checked)
         if results.has_all(self.names):
             return results.curves
@@ -333,6 +333,8 @@ def _examples(names: Sequence[str], input_shape: Any) -> dict[str, np.ndarray]:
         return {}
     shapes = [input_shape] if all(isinstance(side, int) for side in input_shape) else list(input_shape)
     if len(shapes) > len(names):
-        raise InputError(f"input_shape has {len(shapes)} shapes, and the program takes {len(names)} inputs.")
+        raise InputError(
+            f"The input_shape has {len(shapes)} shapes, and the program takes {len(names)} inputs."
+        )
     drawn = np.random.default_rng(0)
     return {name: drawn.uniform(-1, 1, shape).astype("float32") for name, shape in zip(names, shapes)}

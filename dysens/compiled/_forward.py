@@ -65,7 +65,7 @@ class FastForward:
         cores: int | None = None,
     ) -> None:
         if fast not in FAST_CHOICES:
-            raise InputError(f'fast has to be "auto", "on" or "off", not {fast!r:.80}.')
+            raise InputError(f'The argument fast has to be "auto", "on" or "off", not {fast!r:.80}.')
         self.cores = cores or available_cores()
         self.training = False
         self._model = model
@@ -90,7 +90,7 @@ class FastForward:
         if self._why_not is None and not paddle.get_device().startswith("cpu"):
             if self._strict:
                 raise InputError(
-                    f'fast="on" is for the CPU; on {paddle.get_device()} the live model itself is fast.'
+                    f'The choice fast="on" is for the CPU; on {paddle.get_device()} the live model itself is fast.'
                 )
             self._why_not = f"the model runs on {paddle.get_device()}"
 
@@ -222,7 +222,7 @@ class FastForward:
         )
         if self._strict:
             raise ForwardError(
-                f'fast="on", but in a spot check the {why}: the numbers so far cannot be trusted.'
+                f'In a spot check with fast="on", the {why}: the numbers so far cannot be trusted.'
             )
         self._why_not = why
         self._distrusted = True
@@ -290,7 +290,9 @@ class FastForward:
     def give_up(self, why: str) -> None:
         """Let the live model run from now on, and say why in a line."""
         if self._strict:
-            raise ForwardError(f'fast="on", but no compiled copy can stand in for the model: {why}.')
+            raise ForwardError(
+                f'No compiled copy can stand in for the model, and fast="on" asks for one: {why}.'
+            )
         self._why_not = why
         logger.warning(
             "The sweep runs the live model instead of a compiled copy, which takes longer but gives the same numbers: %s.",

@@ -81,7 +81,7 @@ def save_inference(
     """
     if not isinstance(model, ProgramLayer):
         raise InputError(
-            f"save_inference writes what load_inference gave, not {type(model).__name__}; export that with paddle.jit.save."
+            f"Only what load_inference gave can be written, not {type(model).__name__}; export that with paddle.jit.save."
         )
     prefix = _prefix(path)
     arrays = model.example_inputs() if inputs is None else list(inputs)

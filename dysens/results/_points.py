@@ -226,7 +226,7 @@ def one_baseline(baselines: Sequence[tuple[str, float | None]], prefer: str | No
         if prefer is None and not same_baseline(first, baseline):
             raise InputError(
                 f"The baselines differ: {first:.6g} in {first_label}, {baseline:.6g} in {label}, so "
-                'losses don\'t compare; say prefer="first" or prefer="last" to merge them all the same.'
+                'losses cannot be compared; say prefer="first" or prefer="last" to merge them all the same.'
             )
     return known[-1][1] if prefer == "last" else first
 

@@ -263,17 +263,17 @@ def checked_build(build: Build | None) -> Build:
     if isinstance(build, str):
         module, colon, function = build.partition(":")
         if not (module and colon and function):
-            raise InputError(f'build has to be "package.module:function", not "{build}".')
+            raise InputError(f'The argument build has to be "package.module:function", not "{build}".')
         return build
     if not callable(build):
         raise InputError(
-            f'build has to be "package.module:function" or a function without arguments, not {build!r:.80}.'
+            f'The argument build has to be "package.module:function" or a function without arguments, not {build!r:.80}.'
         )
     try:
         pickled(build)
     except InputError as error:
         raise InputError(
-            f"build cannot be handed to another process: {error.__cause__}. Put it into a module of its own and give "
+            f"The function build cannot be handed to another process: {error.__cause__}. Put it into a module of its own: "
             'build="module:function".'
         ) from error
     return build

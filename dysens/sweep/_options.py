@@ -60,9 +60,9 @@ class RunOptions:
                 f"Workers must be a whole number of processes, at least 1, not {self.workers!r:.80}."
             )
         if self.executor is not None and not isinstance(self.executor, Executor):
-            raise InputError(f"executor has to be one, such as dysens.Ray(), not {self.executor!r:.80}.")
+            raise InputError(f"The executor has to be one, such as dysens.Ray(), not {self.executor!r:.80}.")
         if self.timeout is not None and not checked_number("timeout", self.timeout) > 0:
-            raise InputError(f"timeout has to be a number of seconds over 0, not {self.timeout}.")
+            raise InputError(f"The timeout has to be a number of seconds over 0, not {self.timeout}.")
         if self.elsewhere and self.build is None:
             raise InputError(
                 "Workers need models of their own: give build, a function that returns the model and its evaluator."

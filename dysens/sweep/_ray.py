@@ -63,7 +63,7 @@ class Ray(Executor):
     ) -> None:
         if not isinstance(address, str) or not address:
             raise InputError(
-                f'address has to be "auto" or the address of a Ray cluster, not {address!r:.80}.'
+                f'The address has to be "auto" or the address of a Ray cluster, not {address!r:.80}.'
             )
         for name, number in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
             if not checked_number(name, number) >= 0:

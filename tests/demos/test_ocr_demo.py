@@ -27,6 +27,6 @@ def test_a_latency_that_nobody_measured_is_not_zero():
 
 def test_configs_that_are_not_there(tmp_path):
     with pytest.raises(
-        SystemExit, match=r"error: the config .*nowhere/ch_PP-OCRv3_det\.yml\" cannot be read"
+        SystemExit, match=r"error: The config .*nowhere/ch_PP-OCRv3_det\.yml\" cannot be read"
     ):
         main(["--quick", "--output", str(tmp_path), "--configs", "nowhere"])

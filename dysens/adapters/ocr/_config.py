@@ -91,12 +91,12 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f'the config "{path}" cannot be read: {error.strerror}.') from error
+        raise InputError(f'The config "{path}" cannot be read: {error.strerror}.') from error
     except yaml.YAMLError as error:
-        raise InputError(f'the config "{path}" is not valid YAML: {error}') from error
+        raise InputError(f'The config "{path}" is not valid YAML: {error}') from error
     if not isinstance(config, dict):
         raise InputError(
-            f'the config "{path}" has no sections (Global, Architecture, ...): is it a PaddleOCR config?'
+            f'The config "{path}" has no sections (Global, Architecture, ...): is it a PaddleOCR config?'
         )
     return config
 
@@ -126,7 +126,7 @@ def _existing(here: Any, name: str, text: str, optional: frozenset[str] = frozen
         return name
     if isinstance(here, dict):
         raise InputError(
-            f'the override "{text}" names "{name}", which the config does not have at that place'
+            f'The override "{text}" names "{name}", which the config does not have at that place'
             f"{nearest(name, [str(key) for key in [*here, *optional]])} (write +{text.lstrip('+')} to add it)"
         )
     if isinstance(here, list):

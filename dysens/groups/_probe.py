@@ -61,7 +61,7 @@ class Probe:
     """
 
     def __init__(self, model: nn.Layer, view: View, roles: Mapping[str, Role]) -> None:
-        self._model = model
+        self.model = model
         self.view = view
         self._roles = roles
         self._random = np.random.default_rng(0)
@@ -211,7 +211,7 @@ class Probe:
             return answer(visit) if visit.role.kind == "mixer" else spread(visit, answer(visit))
 
         try:
-            return run(self._model, self.view, self._roles.values(), stand_in, observe, arguments)
+            return run(self.model, self.view, self._roles.values(), stand_in, observe, arguments)
         finally:
             for state in self._unsteady:
                 state.restore()
@@ -229,7 +229,7 @@ class Probe:
         def count(visit: Visit) -> None:
             self.calls[visit.call[0]] += 1
 
-        before = forward_state(self._model)
+        before = forward_state(self.model)
         self._run(real, count)
         # What one probe writes (the step of a counter, an average) must not move the next.
         self._unsteady = [state for state in before if state.written]
@@ -254,8 +254,8 @@ class Probe:
                 seen[visit.call] = (list(visit.inputs.shape), answer)
             return answer
 
-        before = forward_state(self._model)  # norms write theirs in a real forward, and only there
-        run(self._model, self.view, self._roles.values(), real, lambda visit: None)
+        before = forward_state(self.model)  # norms write theirs in a real forward, and only there
+        run(self.model, self.view, self._roles.values(), real, lambda visit: None)
         for state in before:
             state.restore()
         return seen

@@ -24,6 +24,11 @@ Origin = dict[str, np.ndarray]  # layer path: the index that arrives at each ent
 Move = Callable[[np.ndarray], Movement]  # moves the chosen ones (a boolean mask) of all indices
 
 
+# With more probes than this, other numberings of a source's channels are tried.
+_MANY_TURNS = 48
+_MOST_HEADS = 64
+
+
 class Bits:
     """What the probes bit by bit have shown.
 
@@ -32,16 +37,27 @@ class Bits:
         flow: Whether the forward took another way at some probe.
     """
 
-    def __init__(self, size: int, move: Move) -> None:
+    def __init__(self, size: int, move: Move, codes: np.ndarray | None = None) -> None:
+        """Ask bit by bit.
+
+        Args:
+            size: How many indices there are.
+            move: Moves some of them.
+            codes: Other numbers than their own for the indices, whose bits are asked for: where three times eight heads of
+                24 channels lie side by side, a number with fields for the three, the heads and the channels tells heads apart.
+        """
         self.size = size
         self.flow = False
         self._move = move
-        number = max(1, (size - 1).bit_length())
+        self._codes = np.arange(size) if codes is None else codes
+        number = max(1, int(self._codes.max(initial=0)).bit_length())
         self._all = (1 << number) - 1
+        self._index = np.full(self._all + 1, -1)
+        self._index[self._codes] = np.arange(size)
         self._ones: Origin = {}  # layer path: for each position, the bits whose bearers move it
         self._zeros: Origin = {}  # the same for those that lack the bit
         for bit in range(number):
-            with_bit = (np.arange(size) >> bit & 1).astype(bool)
+            with_bit = (self._codes >> bit & 1).astype(bool)
             for chosen, seen in ((with_bit, self._ones), (~with_bit, self._zeros)):
                 if chosen.any():
                     movement = move(chosen)
@@ -59,7 +75,7 @@ class Bits:
 
     def single(self, reach: Reach) -> Origin:
         """The one index that arrives at each of these positions; to be asked where none is unclear."""
-        return {path: np.where(reached, self._ones[path], -1) for path, reached in reach.items()}
+        return {path: np.where(reached, self._index[self._ones[path]], -1) for path, reached in reach.items()}
 
     def unclear(self, reach: Reach, size: int | None = None) -> str | None:
         """The first layer that has one of these positions at which no single index (below ``size``) arrives."""
@@ -67,21 +83,33 @@ class Bits:
             if path not in self._ones:
                 return path
             ones, zeros = self._ones[path][reached], self._zeros[path][reached]
-            if (ones ^ zeros != self._all).any() or (ones >= (size or self.size)).any():
+            index = self._index[ones]
+            if (ones ^ zeros != self._all).any() or (index < 0).any() or (index >= (size or self.size)).any():
                 return path
         return None
 
-    def several(self, reach: Reach) -> list[Origin] | None:
-        """The same where several indices may arrive at one position."""
+    def turns(self, reach: Reach) -> int | None:
+        """How many probes it takes to tell several indices at one position apart; None where something hides what moves."""
+        clear = self._clear(reach)
+        return None if clear is None else int(np.bincount(self._codes & clear).max())
+
+    def _clear(self, reach: Reach) -> int | None:
+        """The bits in which all indices that arrive at any one position agree."""
         shared = 0
         for path, reached in reach.items():
             if path not in self._ones:
                 return None
             ones, zeros = self._ones[path][reached], self._zeros[path][reached]
             if (ones | zeros != self._all).any():
-                return None  # something hides what moves: no telling
+                return None
             shared |= int(np.bitwise_or.reduce(ones & zeros, initial=0))
-        clear = self._all & ~shared
+        return self._all & ~shared
+
+    def several(self, reach: Reach) -> list[Origin] | None:
+        """The same where several indices may arrive at one position."""
+        clear = self._clear(reach)
+        if clear is None:
+            return None
         origins: list[Origin] = []
         for chosen in self._turns(clear):
             moved = self._move(np.isin(np.arange(self.size), chosen)).positions
@@ -94,7 +122,7 @@ class Bits:
         """Indices that never meet, until all have had their turn: one from each class with the same clear bits."""
         waiting: dict[int, list[int]] = {}
         for index in range(self.size):
-            waiting.setdefault(index & clear, []).append(index)
+            waiting.setdefault(int(self._codes[index]) & clear, []).append(index)
         for turn in range(max(map(len, waiting.values()))):
             yield np.array([members[turn] for members in waiting.values() if turn < len(members)])
 
@@ -102,7 +130,7 @@ class Bits:
         self, chosen: np.ndarray, clear: int, moved: Mapping[str, np.ndarray], reach: Reach
     ) -> Origin:
         by_class = np.full(self._all + 1, -1)
-        by_class[chosen & clear] = chosen
+        by_class[self._codes[chosen] & clear] = chosen
         return {
             path: np.where(moved[path] & reached, by_class[self._ones[path] & clear], -1)
             for path, reached in reach.items()
@@ -243,7 +271,7 @@ class Tracer:
             if shared.unclear(reach, _exit_size(self._roles[path])) is None:
                 origins[path] = [shared.single(reach)]
                 continue
-            alone = self._bits([path])
+            alone = self._told_apart(path, reach)
             found = alone.origins(reach)
             if found is not None:
                 origins[path] = found
@@ -256,7 +284,30 @@ class Tracer:
                 )
         return origins
 
-    def _bits(self, sources: list[str]) -> Bits:
+    def _told_apart(self, path: str, reach: Reach) -> Bits:
+        """What the bits of one source's channels show, by the numbering that needs the fewest further probes."""
+        plain = self._bits([path])
+        turns = plain.turns(reach)
+        if turns is None or turns <= _MANY_TURNS or plain.unclear(reach) is None:
+            return plain
+        coded = (self._bits([path], codes) for codes in self._codes(path, _exit_size(self._roles[path])))
+        return min([plain, *coded], key=lambda bits: bits.turns(reach) or turns)
+
+    def _codes(self, path: str, size: int) -> Iterator[np.ndarray]:
+        """Other numberings: parts, heads, and channels of a head, by the small numbers that the blocks around remember."""
+        blocks = dict(self._probe.model.named_sublayers(include_self=True))
+        parent = blocks.get(path.rpartition(".")[0])
+        heads = {v for v in vars(parent or self._probe.model).values() if type(v) is int and 1 < v <= _MOST_HEADS}
+        for number in sorted(heads):
+            for parts in (3, 2, 1):
+                if size % (parts * number) == 0 and size > parts * number:
+                    each = size // (parts * number)
+                    low, high = (each - 1).bit_length(), (number - 1).bit_length()
+                    index = np.arange(size)
+                    part, head, channel = index // (each * number), index // each % number, index % each
+                    yield (part << (low + high)) | (head << low) | channel
+
+    def _bits(self, sources: list[str], codes: np.ndarray | None = None) -> Bits:
         """Ask which channels arrive where, of several sources at once: the same channels of all of them move."""
         sizes = {path: _exit_size(self._roles[path]) for path in sources}
 
@@ -264,7 +315,7 @@ class Tracer:
             masks = {path: chosen[:size] for path, size in sizes.items()}
             return self._probe.perturb({path: mask for path, mask in masks.items() if mask.any()})
 
-        return Bits(max(sizes.values(), default=1), move)
+        return Bits(max(sizes.values(), default=1), move, codes)
 
     def _join(self, source: Role, origin: Origin) -> None:
         assert source.outputs is not None

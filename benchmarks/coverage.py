@@ -6,11 +6,19 @@ Run it in each stack; each run replaces its own stack's rows in docs/coverage.js
     .venvs/paddle26/bin/python benchmarks/coverage.py
 
 Each network is stored as soon as it is measured; --missing goes on where a run was broken off.
+
+Any other networks, such as those of a checkout:
+
+    PADDLECLAS_HOME=... benchmarks/coverage.py --zoo benchmarks/zoo_checkouts.py
+
+with a file that defines NETWORKS, name to a function that gives a model and its example inputs. Those rows go into
+docs/coverage_checkouts.json, and into a second table of docs/coverage.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -30,12 +38,72 @@ DATA, TABLE = DOCS / "coverage.json", DOCS / "coverage.md"
 RANDOM_RATIOS = 3  # how often all groups at once are cut by random ratios and compared with their masks
 
 
+CHECKOUTS = DOCS / "coverage_checkouts.json"
+TIME_LIMIT = 1200  # wall seconds for one network
+
+
 def measure(name: str) -> dict[str, Any]:
     """One row: what dysens finds, that it holds, and what PaddleSlim finds."""
     model, inputs = zoo.build(name)
     start = time.perf_counter()
     ds = DygraphSensitivity(model, inputs)
-    seconds = time.perf_counter() - start
+    return {
+        **described(name, model, ds, time.perf_counter() - start),
+        "paddleslim": slim_groups(model, ds._views[0].arguments),
+    }
+
+
+def measure_other(name: str, build: Any, layers: str) -> dict[str, Any]:
+    """One row of a network from elsewhere: also that it comes back from disk, is restored, and trains when it is cut."""
+    import paddle
+
+    paddle.seed(0)
+    model, shape = build()
+    model.eval()
+    inputs = paddle.randn(shape)
+    whole = [t.numpy() for t in tensors_in(model(inputs))]
+    start = time.process_time()
+    ds = DygraphSensitivity(model, shape, layers=layers)
+    row = described(name, model, ds, time.process_time() - start)
+    if not ds.groups:
+        return row
+    outcome = ds.prune_vars({group.name: 0.5 for group in ds.groups})
+    row["flops_left"] = outcome.flops_after / outcome.flops_before
+    row["params_left"] = outcome.params_after / outcome.params_before
+    row["trains"] = trains(model, shape)
+    ds.restore()
+    model.eval()
+    row["restored"] = all(bool((a == t.numpy()).all()) for a, t in zip(whole, tensors_in(model(inputs))))
+    return row
+
+
+def tensors_in(outputs: Any) -> list[Any]:
+    """The tensors that a network gives."""
+    import paddle
+
+    from dysens.model import leaves
+
+    return [leaf for leaf in leaves(outputs) if isinstance(leaf, paddle.Tensor)]
+
+
+def trains(model: Any, shape: Any) -> bool | str:
+    """Whether a step of training runs; else what it says."""
+    import paddle
+
+    model.train()
+    try:
+        loss = sum(
+            t.astype("float32").square().mean() for t in tensors_in(model(paddle.randn([2, *shape[1:]])))
+        )
+        loss.backward()
+        paddle.optimizer.SGD(1e-4, parameters=model.parameters()).step()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    return True
+
+
+def described(name: str, model: Any, ds: DygraphSensitivity, seconds: float) -> dict[str, Any]:
+    """What dysens finds in a network, and how far the cut network is from the masked one."""
     filters, roles = filters_by_path(model), roles_of(model)
     depthwise = [
         p for p in filters if (r := roles.get(p.rpartition(".")[0])) is not None and r.kind == "passing"
@@ -50,18 +118,19 @@ def measure(name: str) -> dict[str, Any]:
         "weights": len(filters),
         "depthwise": len(depthwise),
         "groups": len(ds.groups),
-        "share": sum(n for path, n in weights.items() if path in cut) / sum(weights.values()),
+        "share": sum(n for path, n in weights.items() if path in cut) / max(1, sum(weights.values())),
         "difference": max(
             ds.verify({group.name: random.uniform(0, 0.9) for group in ds.groups})
             for _ in range(RANDOM_RATIOS)
-        ),
+        )
+        if ds.groups
+        else 0.0,
         "seconds": seconds,
         "rules": dict(Counter(group.rule for group in ds.groups)),
         "unprunable": {
             reason: [paths[name].rpartition(".")[0] for name in names]
             for reason, names in ds.unprunable.by_reason().items()
         },
-        "paddleslim": slim_groups(model, ds._views[0].arguments),
     }
 
 
@@ -131,7 +200,92 @@ def table(rows: list[dict[str, Any]]) -> str:
             for rule, n in one["rules"].items()
             if rule != "any channels"
         ]
-    return "\n".join([*lines, "", "## What stays, and what needs balance", "", *reasons, ""])
+    text = "\n".join([*lines, "", "## What stays, and what needs balance", "", *reasons, ""])
+    return text + (other_table(json.loads(CHECKOUTS.read_text())) if CHECKOUTS.exists() else "")
+
+
+def other_table(rows: list[dict[str, Any]]) -> str:
+    """The second table: networks that nobody here wrote."""
+    whole = sum(row.get("share", 0) > 0.999 for row in rows)
+    refused = [row for row in rows if "refused" in row]
+    text = [
+        "",
+        "## Networks of PaddleClas, PaddleSeg and PaddleDetection",
+        "",
+        "Made by `benchmarks/coverage.py --zoo benchmarks/zoo_checkouts.py` with checkouts of the three, random weights,",
+        f"each in a process of its own. {len(rows)} networks: {whole} with a share of 100 %,",
+        f"{len(rows) - whole - len(refused)} with less, {len(refused)} refused. *Half* is what is left of FLOPs and",
+        "parameters when every group loses half of its units. After that cut a step of training was run, and the network",
+        "was restored and compared bit for bit. Seconds are of CPU time, for the analysis.",
+        "",
+        "| network | groups | share | FLOPs left, half | parameters left | largest difference | trains | restored | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(
+        rows, key=lambda row: (row["network"].split()[0], -row.get("share", -1), row["network"])
+    ):
+        if "refused" in row:
+            text.append(f"| {row['network']} | refused: {row['refused']} | | | | | | | |")
+            continue
+        left = (f"{row[key]:.0%}" if key in row else "" for key in ("flops_left", "params_left"))
+        trained = row.get("trains", "")
+        text.append(
+            f"| {row['network']} | {row['groups']} | {row['share']:.0%} | {' | '.join(left)} | {row['difference']:.0e} | "
+            f"{'yes' if trained is True else trained} | {'yes' if row.get('restored') else row.get('restored', '')} | "
+            f"{row['seconds']:.0f} |"
+        )
+    text += ["", "What stays there:", ""]
+    for row in rows:
+        text += [
+            f"- {row['network']}: {some(layers)}: {why}" for why, layers in row.get("unprunable", {}).items()
+        ]
+    return "\n".join([*text, ""])
+
+
+def other_networks(path: Path) -> dict[str, Any]:
+    """What a file of the user's defines."""
+    spec = importlib.util.spec_from_file_location("zoo_of_others", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return dict(module.NETWORKS)
+
+
+def measure_others(arguments: argparse.Namespace) -> None:
+    """Each network of another zoo in a process of its own, stored as soon as it is measured."""
+    networks = other_networks(arguments.zoo)
+    rows = json.loads(CHECKOUTS.read_text()) if CHECKOUTS.exists() else []
+    known = {row["network"] for row in rows} if arguments.missing else set()
+    for name in [n for n in arguments.networks or networks if n not in known]:
+        command = [
+            sys.executable,
+            __file__,
+            "--one",
+            "--zoo",
+            str(arguments.zoo),
+            "--layers",
+            arguments.layers,
+            name,
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
+            found = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
+            why = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:300]
+        except subprocess.TimeoutExpired:
+            found, why = [], f"not done within {TIME_LIMIT} s"
+        row = json.loads(found[0]) if found else {"network": name, "refused": why}
+        print(
+            f"{name}: {row.get('refused') or format(row['share'], '.0%')} {row.get('seconds', 0):.1f} s",
+            flush=True,
+        )
+        rows = [
+            r
+            for r in (json.loads(CHECKOUTS.read_text()) if CHECKOUTS.exists() else [])
+            if r["network"] != name
+        ]
+        CHECKOUTS.write_text(json.dumps([*rows, row], indent=1) + "\n")
+    TABLE.write_text(table(json.loads(DATA.read_text())), encoding="utf-8")
 
 
 def some(layers: list[str]) -> str:
@@ -148,10 +302,21 @@ def main() -> None:
     )
     parser.add_argument("networks", nargs="*", help="only these (default: all)")
     parser.add_argument("--missing", action="store_true", help="only those that this stack has no row of yet")
+    parser.add_argument("--zoo", type=Path, help="a Python file with other networks")
+    parser.add_argument("--layers", default="filters", help="filters, or all: as DygraphSensitivity takes it")
     parser.add_argument("--one", action="store_true", help="measure one network and print its row as JSON")
     arguments = parser.parse_args()
     if arguments.one:
-        print("ROW " + json.dumps(measure(arguments.networks[0])))
+        name = arguments.networks[0]
+        row = (
+            measure_other(name, other_networks(arguments.zoo)[name], arguments.layers)
+            if arguments.zoo
+            else measure(name)
+        )
+        print("ROW " + json.dumps(row))
+        return
+    if arguments.zoo:
+        measure_others(arguments)
         return
     stack = "paddle26" if paddle.__version__.startswith("2.") else "paddle3"
     rows = json.loads(DATA.read_text()) if DATA.exists() else []

@@ -270,11 +270,12 @@ class _GroupResolver:
             self._as_conv_groups,
             self._in_own_blocks,
             self._in_common_blocks,
-            self._rearranged,
         ):
             working, left = rearrange(left)
             settled += working
         working, left = self._remembering(left, failing)
+        settled += working
+        working, left = self._rearranged(left)
         settled += working
         settled, clashing = self._compatible(settled)
         why = {**{group: failing[group] for group in left}, **clashing}

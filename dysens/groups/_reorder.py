@@ -59,6 +59,7 @@ def _signatures(units: Units, ports: Units, size: int) -> list[bytes]:
 
 
 _MOST_WIDTHS = 10  # how many narrower widths of a group are looked for
+_MOST_TURNS = 64  # how many probes may be needed to tell the channels of one width apart
 
 
 def layouts(group: ChannelGroup, probes: list[Probe], roles: Mapping[str, Role]) -> list[Layout]:
@@ -77,11 +78,18 @@ def layouts(group: ChannelGroup, probes: list[Probe], roles: Mapping[str, Role])
     for fewer in _widths(least):
         # Next to a width that the code refuses (an odd one, before a split in two) there may be one that it takes.
         for step in (fewer, fewer + 1):
-            fit = _layout(group, probes[0], makers, step) if step < least else None
+            try:
+                fit = _layout(group, probes[0], makers, step) if step < least else None
+            except _MixedError:
+                return []
             if fit is not None and all(fit.removed != other.removed for other in found):
                 found.append(fit)
                 break
     return found
+
+
+class _MixedError(Exception):
+    """So many channels arrive at one place that they are not only rearranged, at any width."""
 
 
 def _widths(least: int) -> Iterator[int]:
@@ -116,7 +124,10 @@ def _units(
     entries = {port.layer: port for port in group.units if port.side in ("in", "through")}
     if everything.outputs or everything.flow or set(everything.positions) - set(entries):
         return None
-    origins = Bits(total, move).origins(everything.positions)
+    bits = Bits(total, move)
+    if (bits.turns(everything.positions) or 0) > _MOST_TURNS:
+        raise _MixedError
+    origins = bits.origins(everything.positions)
     if origins is None:
         return None
     unit_of = _joined(total, origins)

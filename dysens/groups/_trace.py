@@ -297,7 +297,9 @@ class Tracer:
         """Other numberings: parts, heads, and channels of a head, by the small numbers that the blocks around remember."""
         blocks = dict(self._probe.model.named_sublayers(include_self=True))
         parent = blocks.get(path.rpartition(".")[0])
-        heads = {v for v in vars(parent or self._probe.model).values() if type(v) is int and 1 < v <= _MOST_HEADS}
+        heads = {
+            v for v in vars(parent or self._probe.model).values() if type(v) is int and 1 < v <= _MOST_HEADS
+        }
         for number in sorted(heads):
             for parts in (3, 2, 1):
                 if size % (parts * number) == 0 and size > parts * number:

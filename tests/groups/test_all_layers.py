@@ -153,3 +153,66 @@ def test_a_forward_may_write_into_its_input() -> None:
     assert [group.path for group in ds.groups] == ["conv.weight"]
     assert ds.verify({"conv.weight": 0.5}) < 1e-5
     assert (example.numpy() == before).all()
+
+
+class Attention(nn.Layer):
+    """Heads as most people write them: one projection for queries, keys and values, and widths kept beside it."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.dim, self.num_heads, self.head_dim = dim, heads, dim // heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        parts = self.qkv(x).reshape((0, -1, 3, self.num_heads, self.head_dim)).transpose((2, 0, 3, 1, 4))
+        scores = nn.functional.softmax(parts[0] @ parts[1].transpose((0, 1, 3, 2)) * self.head_dim**-0.5)
+        return self.proj((scores @ parts[2]).transpose((0, 2, 1, 3)).reshape((0, -1, self.dim)))
+
+
+class Attending(nn.Layer):
+    def __init__(self, attention: nn.Layer) -> None:
+        super().__init__()
+        self.patches = nn.Conv2D(3, 24, 4, 4)
+        self.norm = nn.LayerNorm(24)
+        self.attention = attention
+        self.head = nn.Linear(24, 5)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        tokens = self.patches(x).flatten(2).transpose([0, 2, 1])
+        return self.head((tokens + self.attention(self.norm(tokens))).mean(1))
+
+
+@pytest.mark.parametrize("heads", [3, 4])
+@pytest.mark.parametrize("kind", [Attention, nn.MultiHeadAttention])
+def test_heads_of_attention_are_units(kind: Callable[[int, int], nn.Layer], heads: int) -> None:
+    model = Attending(kind(24, heads))
+    model.eval()
+    inputs = paddle.randn([2, 3, 16, 16])
+    whole = model(inputs).numpy()
+    ds = DygraphSensitivity(model, [1, 3, 16, 16], layers="all")
+    (group,) = (group for group in ds.groups if group.path.startswith("attention."))
+    assert group.size == heads
+    assert ds.verify({group.name: 0.5}) < 1e-5
+    ds.prune_vars({group.name: 0.5})
+    assert model.attention.num_heads == heads - round(heads * 0.5)
+    assert model.attention.head_dim == 24 // heads
+    ds.restore()
+    assert (model(inputs).numpy() == whole).all()
+
+
+def test_many_heads_are_told_apart_with_few_probes() -> None:
+    model = Attending(Attention(24, 3))
+    model.patches, model.norm, model.head = nn.Conv2D(3, 96, 4, 4), nn.LayerNorm(96), nn.Linear(96, 5)
+    model.attention = Attention(96, 6)
+    ds = DygraphSensitivity(model, [1, 3, 8, 8], layers="all")
+    assert [(group.path, group.size) for group in ds.groups] == [("attention.qkv.weight", 6)]
+
+
+def test_group_norm_loses_whole_groups() -> None:
+    model = nn.Sequential(nn.Conv2D(3, 16, 3), nn.GroupNorm(4, 16), nn.ReLU(), nn.Conv2D(16, 2, 1))
+    ds = DygraphSensitivity(model, [1, 3, 8, 8])
+    assert [(group.path, group.size) for group in ds.groups] == [("0.weight", 4)]
+    assert ds.verify({"0.weight": 0.5}) < 1e-5
+    ds.prune_vars({"0.weight": 0.5})
+    assert model[1]._num_groups == 2

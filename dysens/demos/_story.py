@@ -5,33 +5,44 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from dysens.adapters import Task
-from dysens.costs import Predictor, cost_of, median_seconds
 from dysens.errors import DysensError
-from dysens.model import view_of
 from dysens.pipeline import (
+    EXPORTED,
+    ORIGINAL,
+    PRUNED,
     RATIOS_FILE,
     SAVE,
     SEN_FILE,
+    TRAINED,
+    Compressing,
     Measuring,
+    Row,
+    RuinedError,
     Say,
+    States,
     StepOptions,
     Subject,
+    card_of_compressed,
+    compress,
     run_steps,
     score,
+    states_table,
     train,
 )
 from dysens.progress import shown_log
 from dysens.ratios import Target
+from dysens.report import write_card
 
 # What is searched on, trained on and judged by are three sets with draws of their own.
 TRAIN, SEARCH, TEST = "train", "search", "test"
 SEEDS = {TRAIN: 1, SEARCH: 2, TEST: 3}
-WHOLE, PRUNED, TUNED, EXPORTED = "original", "pruned", "fine-tuned", "exported"
+# Two ways to a pruned network: decide jointly from unlabelled images, or search how far each group may go.
+COMPRESS, BY_SEARCH = "compress", "search"
 
 
 @dataclass(frozen=True)
@@ -42,9 +53,10 @@ class Setting:
         config: Its config's file name.
         draw: Makes a set of images: folder, how many, seed.
         images: How many images, by set.
-        grid: Ratios that the search tries.
-        target_loss: How much each group may lose in it.
         flops: Share of the FLOPs to remove.
+        grid: Ratios that a search tries.
+        target_loss: How much each group may lose in it.
+        search_flops: Share of the FLOPs to remove after a search.
         overrides: Of the config, for a brief training.
         quick_overrides: More of them, for a training that only shows that it runs.
         criterion: Which filters go first.
@@ -54,9 +66,10 @@ class Setting:
     config: str
     draw: Callable[[Path, int, int], Path]
     images: Mapping[str, int]
+    flops: float
     grid: tuple[float, ...]
     target_loss: float
-    flops: float
+    search_flops: float
     overrides: tuple[str, ...]
     quick_overrides: tuple[str, ...]
     criterion: str = "fpgm"
@@ -74,21 +87,9 @@ class Setting:
         )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One state of the network: what it is worth on the held-out images, and what it costs once exported."""
-
-    state: str
-    score: float
-    flops: int
-    params: int
-    bytes: int
-    seconds: float | None = None
-
-
-MakeTask = Callable[[Setting, Path, Path, str], Task]
-"""Builds a task: the setting, the folder with the configs, the folder for files, and the set to score on. On `SEARCH` it
-has the released weights; on `TEST` it only scores, and has none."""
+MakeTask = Callable[[Setting, Path, Path, str, bool], Task]
+"""Builds a task: the setting, the folder with the configs, the folder for files, the set to score on, and whether it has
+the released weights (one that only scores exported networks needs none)."""
 
 
 @dataclass
@@ -100,6 +101,8 @@ class Demo:
         make_task: Of the framework.
         configs: The folder with the configs.
         folder: Where files go.
+        by: `COMPRESS` or `BY_SEARCH`.
+        anyway: Fine-tune even if the cut is ruined.
         say: Gets what a user wants to read.
     """
 
@@ -107,85 +110,80 @@ class Demo:
     make_task: MakeTask
     configs: Path
     folder: Path
+    by: str = COMPRESS
+    anyway: bool = False
     say: Say = print
-    _prefixes: dict[str, Path] = field(default_factory=dict)  # of what was exported, by state
-
-    @cached_property
-    def subject(self) -> Subject:
-        """The network with the images to train on and to search on."""
-        return Subject(
-            self.make_task(self.setting, self.configs, self.folder, SEARCH), self.setting.criterion
-        )
 
     @cached_property
     def held_out(self) -> Task:
         """The network with the images that nothing is chosen by."""
-        return self.make_task(self.setting, self.configs, self.folder, TEST)
+        return self.make_task(self.setting, self.configs, self.folder, TEST, self.by == COMPRESS)
 
-    @property
-    def _options(self) -> StepOptions:
+    def run(self) -> Sequence[Row]:
+        """The whole story: every state of the network."""
+        setting = self.setting
+        images = {name: n for name, n in setting.images.items() if self.by == BY_SEARCH or name != SEARCH}
+        for name, count in images.items():
+            setting.draw(self.folder / name, count, SEEDS[name])
+        self.say(f"1. Drew images: {', '.join(f'{count} to {name}' for name, count in images.items())}.")
+        return self._compressed() if self.by == COMPRESS else self._searched()
+
+    def _compressed(self) -> Sequence[Row]:
+        setting = self.setting
+        self.say(
+            f"2. Remove {setting.flops:.0%} of the FLOPs, decided on training images without their labels; fine-tune with "
+            f"{self.held_out.framework}'s own loop; export."
+        )
+        subject = Subject(self.held_out, setting.criterion)
+        options = Compressing(
+            self.folder,
+            flops=setting.flops,
+            train=True,
+            export=True,
+            anyway=self.anyway,
+            replace=True,  # what an earlier run left
+            rounds=setting.rounds,
+        )
+        compressed = compress(subject, options)
+        card = write_card(self.folder, card_of_compressed(subject, compressed, Path(setting.config).stem))
+        self.say(f"3. The card, with boxes or strings side by side, is {card}.")
+        return compressed.rows
+
+    def _searched(self) -> Sequence[Row]:
         setting, folder = self.setting, self.folder
-        return StepOptions(
+        options = StepOptions(
             Measuring(folder / SEN_FILE, setting.grid, target_loss=setting.target_loss),
             folder / RATIOS_FILE,
             folder / SAVE,
-            Target(flops=setting.flops),
+            Target(flops=setting.search_flops),
             setting.criterion,
         )
-
-    def run(self) -> list[Row]:
-        """The whole story."""
-        setting, options = self.setting, self._options
-        for name, count in setting.images.items():
-            setting.draw(self.folder / name, count, SEEDS[name])
-        self.say(
-            f"1. Drew images: {', '.join(f'{count} to {name}' for name, count in setting.images.items())}."
-        )
         options.measuring.sen_file.unlink(missing_ok=True)  # of an earlier run
-        rows = [self._row(WHOLE)]
-
+        subject = Subject(self.make_task(setting, self.configs, folder, SEARCH, True), setting.criterion)
+        states = States(subject.task, folder)
+        self._add(states, ORIGINAL)
         self.say(f"2. How far may each group go, at {setting.target_loss:.0%} of the score each?")
-        run_steps(self.subject, options, ["sweep"], self.say)
-        self.say(f"3. Remove {setting.flops:.0%} of the FLOPs where it costs least.")
-        run_steps(self.subject, options, ["ratios", "prune"], self.say)
-        rows.append(self._row(PRUNED))
-        self.say(f"4. Fine-tune with {self.subject.task.framework}'s own loop.")
-        self.say(f"   checkpoints with their plans are in {train(self.subject.task)}")
-        exported = self._row(TUNED)
-        live = score(Subject(self.subject.task, scoring=self.held_out.evaluator)).score
-        rows += [replace(exported, score=live), replace(exported, state=EXPORTED)]
+        run_steps(subject, options, ["sweep"], self.say)
+        self.say(f"3. Remove {setting.search_flops:.0%} of the FLOPs where it costs least.")
+        run_steps(subject, options, ["ratios", "prune"], self.say)
+        self._add(states, PRUNED)
+        self.say(f"4. Fine-tune with {subject.task.framework}'s own loop.")
+        self.say(f"   checkpoints with their plans are in {train(subject.task)}")
+        live = score(Subject(subject.task, scoring=self.held_out.evaluator)).score
+        states.add(TRAINED, live)
+        self._add(states, EXPORTED)
         self.say("5. Time the exported networks in turns.")
-        return self._timed(rows)
+        return states.time(setting.rounds)
 
-    def _row(self, state: str) -> Row:
-        """Export the network as it is now, and score what was exported."""
-        task = self.subject.task
-        cost = cost_of(task.model, view_of(task.example_inputs))
-        exported = task.export(self.folder / state, self.held_out.first_images())
+    def _add(self, states: States, state: str) -> None:
+        """The network as it is now, exported; the exported one is scored on the held-out images."""
+        exported = states.task.export(self.folder / state, self.held_out.first_images())
         found = self.held_out.score_exported(self.folder / state)
         self.say(
-            f"   {state}: {task.indicator} {found:.4f} on held-out images; outputs of the exported network differ "
+            f"   {state}: {states.task.indicator} {found:.4f} on held-out images; outputs of the exported network differ "
             f"from the live one's by {exported.difference:.1e} at most"
         )
-        self._prefixes[state] = exported.prefix
-        return Row(state, found, cost.flops, cost.params, exported.bytes)
-
-    def _timed(self, rows: list[Row]) -> list[Row]:
-        predictors = {state: Predictor(prefix) for state, prefix in self._prefixes.items()}
-        seconds = median_seconds(predictors, self.held_out.timing_inputs(), self.setting.rounds)
-        seconds[EXPORTED] = seconds[TUNED]
-        return [replace(row, seconds=seconds[row.state]) for row in rows]
-
-
-def table(rows: Sequence[Row], indicator: str) -> str:
-    """The rows in print."""
-    lines = [f"{'':<12}{indicator:>8}{'FLOPs':>16}{'parameters':>14}{'file, KiB':>12}{'latency, ms':>13}"]
-    for row in rows:
-        time_taken = "unknown" if row.seconds is None else f"{row.seconds * 1e3:.1f}"
-        lines.append(
-            f"{row.state:<12}{row.score:>8.4f}{row.flops:>16,}{row.params:>14,}{row.bytes / 1024:>12,.0f}{time_taken:>13}"
-        )
-    return "\n".join(lines)
+        states.add(state, found, exported=exported)
 
 
 def demo_parser(
@@ -214,6 +212,12 @@ def demo_parser(
         "--output", type=Path, default=Path(f"output/demo-{name}"), help="default: %(default)s"
     )
     parser.add_argument("--configs", type=Path, default=Path(f"configs/{name}"), help="default: %(default)s")
+    parser.add_argument(
+        "--by",
+        choices=[COMPRESS, BY_SEARCH],
+        default=COMPRESS,
+        help="decide jointly from unlabelled images, or search each group's largest ratio (default: %(default)s)",
+    )
     parser.add_argument("--quick", action="store_true", help="next to no data, to see that it runs")
     return parser
 
@@ -228,15 +232,19 @@ def run_demo(options: argparse.Namespace, settings: Mapping[str, Setting], make_
     """
     start = time.perf_counter()
     setting, folder = settings[options.network], options.output / options.network
-    demo = Demo(setting.quick() if options.quick else setting, make_task, options.configs, folder)
+    chosen = setting.quick() if options.quick else setting
+    demo = Demo(chosen, make_task, options.configs, folder, options.by, anyway=options.quick)
     try:
         with shown_log():
             rows = demo.run()
+    except RuinedError as error:
+        print(error.compressed)
+        raise SystemExit(f"error: {error}") from error
     except DysensError as error:
         raise SystemExit(f"error: {error}") from error
-    print(f"\n{table(rows, demo.held_out.indicator)}")
+    print(f"\n{states_table(rows, demo.held_out.indicator)}")
     print(
-        f"Scores on {getattr(demo.held_out.evaluator, 'name', TEST)}: of the live network where fine-tuned, else through "
-        "Paddle's predictor.\nFile and latency (one image, one thread, median) are those of the exported network in each state."
+        f"Scores on {getattr(demo.held_out.evaluator, 'name', TEST)}. File and milliseconds (one image, one thread, median) are "
+        "those of the exported network in each state."
     )
     print(f"Done in {time.perf_counter() - start:.0f} s. The files are in {folder.resolve()}.")

@@ -1,4 +1,4 @@
-"""From a trained network to a smaller one, start to end, in about a minute: ``python -m dysens.demos.digits``.
+"""From a trained network to a smaller one, start to end, in a minute or two: ``python -m dysens.demos.digits``.
 
 Written to be read as well as run: `run` is the whole story, and each step is one short function.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import paddle
 from paddle import nn
 
+from dysens.compress import CompressOutcome
 from dysens.data import Digits, load_digits
-from dysens.pruning import PruneOutcome, load_pruned, save_pruned
+from dysens.pruning import load_pruned, save_pruned
 from dysens.report import heat_map, sensitivity_curves
 from dysens.results import Sensitivities
 from dysens.sensitivity import DygraphSensitivity
@@ -23,6 +25,7 @@ from dysens.sensitivity import DygraphSensitivity
 SEED = 7
 INPUT_SHAPE = [1, 1, 8, 8]
 FLOPS_TO_REMOVE = 0.5
+SAMPLES = 256
 
 
 def conv_bn(inputs: int, outputs: int, stride: int = 1, groups: int = 1, kernel: int = 3) -> nn.Sequential:
@@ -146,25 +149,44 @@ def step_sweep(
     return sens
 
 
-def step_cut(ds: DygraphSensitivity, sens: Sensitivities) -> PruneOutcome:
-    """The cut that costs least."""
-    say(f"4. Choose the ratios that remove {FLOPS_TO_REMOVE:.0%} of the FLOPs at the least loss, and cut.")
-    ratios = ds.ratios_by_flops(sens, FLOPS_TO_REMOVE)
-    difference = ds.verify(ratios)
-    outcome = ds.prune_vars(ratios)
-    print(outcome)
-    print(f"   Masked and cut model agree: their outputs differ by {difference:.0e} at most.")
+def step_ratios(ds: DygraphSensitivity, sens: Sensitivities, eval_func: Callable[[], float]) -> Stage:
+    """What the sweep's ratios cost, group by group added up: tried, and undone."""
+    say(f"4. Cut {FLOPS_TO_REMOVE:.0%} of the FLOPs by the sweep's losses, look, and undo it.")
+    with ds.pruned(ds.ratios_by_flops(sens, FLOPS_TO_REMOVE)) as outcome:
+        stage = Stage("cut by the sweep", eval_func(), outcome.flops_after, outcome.params_after)
+    print(f"   {stage.accuracy:.4f} are read right.")
+    return stage
+
+
+def step_compress(ds: DygraphSensitivity, data: Digits, sens: Sensitivities, quiet: bool) -> CompressOutcome:
+    """The same share, decided jointly from unlabelled digits, and what goes folded into what stays."""
+    say(f"5. Compress: the same share, decided from {SAMPLES} digits without their labels.")
+    start = time.perf_counter()
+    outcome = ds.compress(
+        [paddle.to_tensor(data.images[:SAMPLES])],
+        flops=FLOPS_TO_REMOVE,
+        samples=SAMPLES,
+        sens=sens,
+        progress=not quiet,
+    )
+    print(outcome.to_frame().to_string(index=False))
+    print(f"   Masked and cut model agree: they differ by {outcome.proof:.0e} at most ({_since(start)}).")
     return outcome
 
 
-def results_table(outcome: PruneOutcome, scores: Mapping[str, float]) -> str:
+class Stage(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    accuracy: float
+    flops: int
+    params: int
+
+
+def results_table(stages: Iterable[Stage]) -> str:
     """Accuracy, FLOPs and parameters, stage by stage."""
     lines = [f"{'':<22}{'accuracy':>10}{'FLOPs':>14}{'parameters':>14}"]
-    for stage, score in scores.items():
-        whole = stage == "trained"
-        flops = outcome.flops_before if whole else outcome.flops_after
-        params = outcome.params_before if whole else outcome.params_after
-        lines.append(f"{stage:<22}{score:>10.4f}{flops:>14,}{params:>14,}")
+    lines += [f"{s.name:<22}{s.accuracy:>10.4f}{s.flops:>14,}{s.params:>14,}" for s in stages]
     return "\n".join(lines)
 
 
@@ -183,19 +205,28 @@ def run(folder: Path, quick: bool = False) -> dict[str, float]:
 
     model = step_train(train_set, test_set, epochs)
     ds = step_groups(model)
-    sens = step_sweep(ds, lambda: accuracy(model, test_set), ratios, folder)
-    scores = {"trained": accuracy(model, test_set)}
-    outcome = step_cut(ds, sens)
-    scores["after the cut"] = accuracy(model, test_set)
 
-    say(f"5. Fine-tune the cut network (epochs: {tuning_epochs}), save it, and read it back.")
+    def score() -> float:
+        return accuracy(model, test_set)
+
+    sens = step_sweep(ds, score, ratios, folder)
+    trained = score()
+    by_sweep = step_ratios(ds, sens, score)
+    outcome = step_compress(ds, train_set, sens, quick)
+    stages = [Stage("trained", trained, outcome.flops_before, outcome.params_before), by_sweep]
+
+    def reached(name: str, found: float) -> None:
+        stages.append(Stage(name, found, outcome.flops_after, outcome.params_after))
+
+    reached("compressed", score())
+    say(f"6. Fine-tune the compressed network (epochs: {tuning_epochs}), save it, and read it back.")
     train(model, train_set, tuning_epochs, learning_rate=1e-3)
-    scores["after fine-tuning"] = accuracy(model, test_set)
+    reached("after fine-tuning", score())
     save_pruned(model, folder / "pruned")
     reloaded = load_pruned(DigitNet(), folder / "pruned")
-    scores["read back from disk"] = accuracy(reloaded, test_set)
-    print(results_table(outcome, scores))
-    return scores
+    reached("read back from disk", accuracy(reloaded, test_set))
+    print(results_table(stages))
+    return {stage.name: stage.accuracy for stage in stages}
 
 
 def _since(start: float) -> str:

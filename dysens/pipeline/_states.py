@@ -80,6 +80,7 @@ class States:
         folder: Where exported models go, each in a folder that is called as its state.
 
     Attributes:
+        task: The network.
         rows: So far.
         exported: Of the states that could be exported.
     """
@@ -87,7 +88,7 @@ class States:
     def __init__(self, task: Task, folder: Path) -> None:
         self.rows: list[Row] = []
         self.exported: dict[str, Exported] = {}
-        self._task = task
+        self.task = task
         self._folder = folder
 
     def add(
@@ -105,7 +106,7 @@ class States:
             spread: The standard error of that.
             exported: Where it was exported to already; it is exported into the folder if not given.
         """
-        cost = cost_of(self._task.model, view_of(self._task.example_inputs))
+        cost = cost_of(self.task.model, view_of(self.task.example_inputs))
         found = exported if exported is not None else self._export(state)
         if found is not None:
             self.exported[state] = found
@@ -116,7 +117,7 @@ class States:
     def _export(self, state: str) -> Exported | None:
         """Export only to know size and time: a network that cannot be exported is just not timed, which is said."""
         try:
-            return self._task.export(self._folder / state)
+            return self.task.export(self._folder / state)
         except Exception as error:
             logger.warning(
                 "The %s network cannot be exported, so its file size and time are not known: %s",
@@ -130,7 +131,7 @@ class States:
         if not self.exported:
             return self.rows
         predictors = {state: Predictor(found.prefix) for state, found in self.exported.items()}
-        seconds = median_seconds(predictors, self._task.timing_inputs(), rounds)
+        seconds = median_seconds(predictors, self.task.timing_inputs(), rounds)
         return self.set_times({state: 1e3 * value for state, value in seconds.items()})
 
     def set_times(self, milliseconds: Mapping[str, float | None]) -> Sequence[Row]:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dysens.demos._story import EXPORTED, PRUNED, TUNED, WHOLE
+from dysens.pipeline import EXPORTED, ORIGINAL, PRUNED, TRAINED
 
 
 def check_table(printed, lowest_score, flops_left):
@@ -15,7 +15,7 @@ def check_table(printed, lowest_score, flops_left):
         state: [float(number.replace(",", "")) for number in numbers.split()]
         for state, numbers in re.findall(r"^(\S+)\s+([\d., ]+)$", printed, re.MULTILINE)
     }
-    assert list(found) == [WHOLE, PRUNED, TUNED, EXPORTED]
+    assert list(found) == [ORIGINAL, PRUNED, TRAINED, EXPORTED]
     score, flops, params, size, milliseconds = zip(*found.values())
     assert score[0] > lowest_score
     assert score[3] == pytest.approx(score[2], abs=0.02)

@@ -10,7 +10,7 @@ import yaml
 from demos.stories import check_table
 
 from dysens.costs import model_files
-from dysens.demos._story import PRUNED, TUNED, WHOLE, demo_parser, run_demo
+from dysens.demos._story import demo_parser, run_demo
 from dysens.demos.det import SETTINGS, main, make_task
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "det"
@@ -26,7 +26,8 @@ SMALL = (
 )
 
 
-def test_the_whole_story(tmp_path, capsys):
+@pytest.mark.parametrize(("by", "exported"), [("compress", "inference"), ("search", "exported")])
+def test_the_whole_story(tmp_path, capsys, by, exported):
     quick = SETTINGS["layout"].quick()
     setting = replace(
         quick,
@@ -35,13 +36,12 @@ def test_the_whole_story(tmp_path, capsys):
         target_loss=0.9,
         overrides=(*quick.overrides, *SMALL),
     )
-    arguments = ["--output", str(tmp_path), "--configs", str(CONFIGS)]
+    arguments = ["--by", by, "--quick", "--output", str(tmp_path), "--configs", str(CONFIGS)]
     run_demo(demo_parser(None, SETTINGS, "det").parse_args(arguments), {"layout": setting}, make_task)
     check_table(capsys.readouterr().out, lowest_score=0.2, flops_left=0.74)
     folder = tmp_path / "layout"
-    for state in (WHOLE, PRUNED, TUNED):
-        assert model_files(folder / state / "model")
-        assert len(yaml.safe_load((folder / state / "infer_cfg.yml").read_text())["label_list"]) == 10
+    assert model_files(folder / exported / "model")
+    assert len(yaml.safe_load((folder / exported / "infer_cfg.yml").read_text())["label_list"]) == 10
     assert (folder / "picodet_lcnet_layout_pruned" / "model_final.plan.json").is_file()
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dysens import DygraphSensitivity, Sensitivities
-from dysens.demos.digits import FILES, INPUT_SHAPE, DigitNet, main, results_table
-from dysens.pruning import PruneOutcome, PrunePlan
+from dysens.demos.digits import FILES, INPUT_SHAPE, DigitNet, Stage, main, results_table
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +41,11 @@ def test_the_plan_cuts_residual_and_depthwise_layers(folder: Path) -> None:
 
 
 def test_the_table_shows_the_cost_of_every_stage() -> None:
-    scores = {"trained": 0.98, "after the cut": 0.5}
-    table = results_table(PruneOutcome(2_000, 1_000, 200, 100, PrunePlan(()), ()), scores).splitlines()
+    table = results_table(
+        [Stage("trained", 0.98, 2_000, 200), Stage("cut by the sweep", 0.5, 1_000, 100)]
+    ).splitlines()
     assert table[1].split() == ["trained", "0.9800", "2,000", "200"]
-    assert table[2].split() == ["after", "the", "cut", "0.5000", "1,000", "100"]
+    assert table[2].split() == ["cut", "by", "the", "sweep", "0.5000", "1,000", "100"]
 
 
 def test_every_convolution_of_its_network_is_in_a_group() -> None:

@@ -23,7 +23,7 @@ from dysens.cli._options import (
     measuring_of,
     target_of,
 )
-from dysens.cli._terminal import CommandParser, Output, number, one_of
+from dysens.cli._terminal import CommandParser, Output, count, number, one_of
 from dysens.errors import InputError
 
 if TYPE_CHECKING:
@@ -259,6 +259,20 @@ def _report(options: Namespace, out: Output) -> None:
     out.result(str(written), {"file": str(written)})
 
 
+def _add_watch(parser: CommandParser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="journal of a sweep or search, or compress's folder"
+    )
+    parser.option("open", action="store_true", help="open it in a browser")
+    parser.option("port", type=count, default=0, metavar="N", help="where to serve (any that is free)")
+
+
+def _watch(options: Namespace, out: Output) -> None:
+    from dysens.report import watch
+
+    watch(options.run, options.port, options.open, out.say)
+
+
 RATIOS = Command(
     "ratios",
     "choose ratios: by a loss, or by FLOPs or parameters to remove",
@@ -282,4 +296,12 @@ REPORT = Command(
     "dysens report sens.jsonl -o report.html",
     _add_report,
     _report,
+)
+WATCH = Command(
+    "watch",
+    "follow a sweep, search or compress in a browser, on this machine",
+    "RUN [options]",
+    "dysens watch sens.jsonl --open\ndysens watch out",
+    _add_watch,
+    _watch,
 )

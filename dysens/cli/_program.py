@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dysens
-from dysens.cli._analysis import GROUPS, PLOT, RATIOS, REPORT, SEARCH, SWEEP
+from dysens.cli._analysis import GROUPS, PLOT, RATIOS, REPORT, SEARCH, SWEEP, WATCH
 from dysens.cli._characters import CHARACTERS
 from dysens.cli._compress import COMPRESS
 from dysens.cli._files import CONVERT, MERGE, SHOW
@@ -28,7 +28,7 @@ from dysens.progress import shown_log
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
-        *(COMPRESS, GROUPS, SWEEP, SEARCH, SHOW, PLOT, REPORT, RATIOS, PRUNE),
+        *(COMPRESS, GROUPS, SWEEP, SEARCH, SHOW, PLOT, REPORT, WATCH, RATIOS, PRUNE),
         *(TRAIN, EVAL, EXPORT, CHARACTERS, MERGE, CONVERT, DEMO),
     )
 }

@@ -23,13 +23,16 @@ TARGETS = tuple(percent / 100 for percent in range(2, 100, 2))
 """Shares of the FLOPs to remove that a page offers."""
 
 
-def page_data(sens: Sensitivities, costs: Costs | None = None, show_progress: bool = False) -> dict[str, Any]:
+def page_data(
+    sens: Sensitivities, costs: Costs | None = None, show_progress: bool = False, budgets: bool = True
+) -> dict[str, Any]:
     """Groups, curves, costs, and the ratios for every loss threshold and every share of the FLOPs that can be removed.
 
     Args:
         sens: What was measured.
         costs: What the network costs; taken from ``sens`` if not given.
         show_progress: Show a progress bar: a large network takes a minute.
+        budgets: Whether to choose ratios for every share of the FLOPs, which is what takes that long.
     """
     if not sens and not sens.partial_points:
         raise InputError(
@@ -48,7 +51,7 @@ def page_data(sens: Sensitivities, costs: Costs | None = None, show_progress: bo
         "groups": [_group(sens, name) for name in names],
         "costs": None if usable is None else _costs(usable, names),
         "withoutCosts": [_label(sens, name) for name in unknown],
-        "targets": [] if usable is None else _budget_rows(sens, usable, names, show_progress),
+        "targets": [] if usable is None or not budgets else _budget_rows(sens, usable, names, show_progress),
     }
 
 
@@ -158,6 +161,16 @@ def write_report(
     place = Path(path)
     write_whole(place, _page(data).encode("utf-8"))
     return place
+
+
+def report_page(sens: Sensitivities, budgets: bool = True) -> str:
+    """The page as text, see `write_report`.
+
+    Args:
+        sens: What was measured.
+        budgets: See `page_data`.
+    """
+    return _page({**page_data(sens, budgets=budgets), "title": None, "language": None})
 
 
 def _page(data: dict[str, Any]) -> str:

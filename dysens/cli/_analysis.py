@@ -143,7 +143,7 @@ SWEEP = Command(
 )
 SEARCH = Command(
     "search",
-    "find each group's largest ratio within a loss, faster than a sweep",
+    "find each group's largest ratio within a loss: faster than sweep",
     "MODEL [options]",
     "dysens search net:build --input-shape 1,3,32,32 --target-loss 0.03 \\\n    --save-ratios ratios.yml",
     _add_search,

@@ -58,11 +58,10 @@ def _characters(options: Namespace, out: Output) -> None:
 
 CHARACTERS = Command(
     name="characters",
-    summary="cut a text recogniser's dictionary to the characters that are needed",
-    arguments="CONFIG [--keep FILE] [--text FILE] [--preset NAME] [options]",
-    example="dysens characters configs/ocr/PP-OCRv5_mobile_rec.yml --preset ascii -o ascii\n"
-    "dysens characters rec.yml --text corpus.txt -o mine\n"
-    "dysens compress mine/config.yml --flops 20% -o mine/small",
+    summary="cut a text recogniser's dictionary to the characters needed",
+    arguments="CONFIG (--keep F | --text F | --preset NAME) [options]",
+    example="dysens characters PP-OCRv5_mobile_rec.yml --preset ascii -o ascii\n"
+    "dysens characters rec.yml --text corpus.txt -o mine",
     add_options=_add_characters,
     run=_characters,
 )

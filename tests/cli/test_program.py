@@ -29,7 +29,7 @@ def test_the_overview_names_every_command_on_one_screen(dysens):
 
 
 def test_the_commands_are_the_promised_ones():
-    promised = "compress watch groups sweep search ratios prune train eval export merge show plot report convert demo"
+    promised = "compress watch groups sweep search ratios prune train eval export characters merge show plot report convert demo"
     assert set(promised.split()) == set(EVERY)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import platform
 import re
@@ -101,7 +102,12 @@ def _losses(sens: dysens.Sensitivities) -> list[tuple[Any, ...]]:
 
 def drive(folder: Path, wrong: str, seconds: float) -> None:
     """Sweep on the cluster, compare with this process alone, and write down what was seen."""
-    logging.basicConfig(level=logging.INFO, format="%(created).3f %(message)s", filename=folder / "log")
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # it may have been started where Ctrl-C is ignored
+    logging.basicConfig(
+        level=logging.INFO, format="%(created).3f %(message)s", filename=folder / "log", force=True
+    )
     counts = str(folder / "counts")
     model, evaluate = build()
     ds = dysens.DygraphSensitivity(model, SHAPE)
@@ -304,15 +310,17 @@ class Case:
         """The process of the worker on a machine."""
         return int(re.findall(rf"on node-{node} \(process (\d+)\) is ready", self.log)[-1])
 
-    def noticed(self, words: str, since: float) -> float:
-        """Seconds from a time until the driver says something."""
-        line = self.machines.wait_for(
-            lambda: next(
-                (s for s in self.log.splitlines() if words in s and float(s.split()[0]) > since), None
-            ),
-            words,
-        )
-        return float(line.split()[0]) - since
+    def noticed(self, words: str, since: float) -> float | None:
+        """Seconds from a time until the driver says something; None if it came to its end without."""
+
+        def said() -> list[float]:
+            times = [float(line.split()[0]) for line in self.log.splitlines() if words in line]
+            return [at for at in times if at > since] or (
+                [math.inf] if self.driver.poll() is not None else []
+            )
+
+        first = self.machines.wait_for(said, words)[0]
+        return first - since if math.isfinite(first) else None
 
     def row(self, case: str, noticed: float | None, remark: str = "") -> Row:
         """Wait for the end of the sweep."""
@@ -326,17 +334,17 @@ class Case:
 
 
 def _actor(machines: Machines) -> Row:
-    case = Case(machines)
+    case = Case(machines, seconds=2.0)
     case.under_way()
     blow = time.time()
     os.kill(case.worker("b"), signal.SIGKILL)
     noticed = case.noticed("is lost", blow)
     ready = case.noticed("is ready", blow)
-    return case.row("worker killed", noticed, f"a new one is ready after {ready:.0f} s")
+    return case.row("worker killed", noticed, _after("a new one is ready", ready))
 
 
 def _raylet(machines: Machines) -> Row:
-    case = Case(machines, seconds=2.0)
+    case = Case(machines, seconds=4.0)
     case.under_way()
     blow = time.time()
     machines.raylet("c").kill()
@@ -346,12 +354,20 @@ def _raylet(machines: Machines) -> Row:
     back = time.time()
     ready = case.noticed("on node-c", back)
     return case.row(
-        "machine killed, and back", noticed, f"joined again, its worker is ready after {ready:.0f} s"
+        "machine killed, and back", noticed, _after("once it is back, its worker is ready", ready)
+    )
+
+
+def _after(what: str, seconds: float | None) -> str:
+    return (
+        f"{what} after {seconds:.0f} s"
+        if seconds is not None
+        else "the others were done before it was replaced"
     )
 
 
 def _cut(machines: Machines) -> Row:
-    case = Case(machines, seconds=1.0)
+    case = Case(machines, seconds=2.0)
     case.under_way()
     blow = time.time()
     machines.link("c", "down")

@@ -9,9 +9,10 @@ from dysens.sweep._executors import (
     WorkerFailedError,
     WorkerLostError,
 )
-from dysens.sweep._measurer import imported
-from dysens.sweep._measuring import Measuring
+from dysens.sweep._measurer import Greeting, built, imported, load_weights, weights_of
+from dysens.sweep._measuring import Measuring, opened_pool
 from dysens.sweep._options import Build, Built, Observer, RunOptions, run_options, scorer_of
+from dysens.sweep._pool import Pool, Task, Work
 from dysens.sweep._processes import Processes
 from dysens.sweep._ray import Ray
 from dysens.sweep._result import GroupRatio, SearchResult, SpotCheck
@@ -24,23 +25,31 @@ __all__ = [
     "Built",
     "Comparison",
     "Executor",
+    "Greeting",
     "GroupRatio",
     "Here",
     "Measuring",
     "Observer",
+    "Pool",
     "Processes",
     "Ray",
     "RunOptions",
     "SearchResult",
     "SpotCheck",
     "StartWorker",
+    "Task",
     "TaylorCurves",
+    "Work",
     "Worker",
     "WorkerFailedError",
     "WorkerLostError",
+    "built",
     "checked_ratios",
     "imported",
+    "load_weights",
+    "opened_pool",
     "run_options",
     "scorer_of",
     "taylor_curves",
+    "weights_of",
 ]

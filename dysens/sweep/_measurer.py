@@ -169,6 +169,11 @@ class Greeting(NamedTuple):
     versions: Mapping[str, str]
     header: Header
 
+    @classmethod
+    def here(cls, header: Header) -> Greeting:
+        """That of this process."""
+        return cls(platform.node(), os.getpid(), threads_here(), versions(), header)
+
     def differences(self, header: Header) -> list[str]:
         """Why it must not take part in measuring what the header tells of, a clause each."""
         others = {name: (ours, self.versions.get(name, "none")) for name, ours in versions().items()}
@@ -178,6 +183,11 @@ class Greeting(NamedTuple):
             if ours != theirs
         ]
         return clauses + header.differences(self.header)
+
+
+def threads_here() -> int:
+    """How many CPU threads a worker was started with."""
+    return int(os.environ.get("OMP_NUM_THREADS", "1"))
 
 
 def versions() -> dict[str, str]:
@@ -213,9 +223,8 @@ class RemoteMeasurer(Measurer):
         roles: Mapping[str, Role] = roles_of(model)
         if job.compensating is not None:
             roles = job.compensating.compensate(roles)
-        threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
         better = job.header.higher_is_better
-        scorer = scorer_of(model, roles, groups, eval_func, better, options=job.options, cores=threads)
+        scorer = scorer_of(model, roles, groups, eval_func, better, options=job.options, cores=threads_here())
         examiner = Examiner(scorer, *job.target) if job.target is not None else None
         baseline = examiner.baseline if examiner is not None else checked_baseline(scorer.score())
         here = replace(
@@ -228,7 +237,7 @@ class RemoteMeasurer(Measurer):
             paths={},
             costs=None,
         )
-        self._greeting = Greeting(platform.node(), os.getpid(), threads, versions(), here)
+        self._greeting = Greeting.here(here)
         super().__init__(roles, groups, scorer, examiner)
 
     def greet(self) -> Greeting:
@@ -256,27 +265,6 @@ def load_weights(model: paddle.nn.Layer, weights: Mapping[str, np.ndarray]) -> N
         )
     for name, tensor in mine.items():
         tensor.set_value(np.array(weights[name]))  # a copy: what came by way of an executor may be read-only
-
-
-def checked_build(build: Build | None) -> Build:
-    """What workers can call; said before they are started."""
-    if isinstance(build, str):
-        module, colon, function = build.partition(":")
-        if not (module and colon and function):
-            raise InputError(f'The argument build has to be "package.module:function", not "{build}".')
-        return build
-    if not callable(build):
-        raise InputError(
-            f'The argument build has to be "package.module:function" or a function without arguments, not {build!r:.80}.'
-        )
-    try:
-        pickled(build)
-    except InputError as error:
-        raise InputError(
-            f"The function build cannot be handed to another process: {error.__cause__}. Put it into a module of its own: "
-            'build="module:function".'
-        ) from error
-    return build
 
 
 def checked_criterion(criterion: GroupCriterion) -> GroupCriterion:

@@ -21,13 +21,12 @@ from dysens.groups import ChannelGroup, Choice, Role
 from dysens.model import fingerprint
 from dysens.results import Header, Journal, Sensitivities, same_baseline
 from dysens.sweep._examiner import Examiner
-from dysens.sweep._executors import Here
+from dysens.sweep._executors import Factory, Here
 from dysens.sweep._measurer import (
     Greeting,
     Job,
     Measurer,
     RemoteMeasurer,
-    checked_build,
     checked_criterion,
     weights_of,
 )
@@ -73,6 +72,26 @@ def warn_of_noise(scorer: Scorer, baseline: float, points: int) -> None:
             baseline,
             again,
         )
+
+
+@contextmanager
+def opened_pool(factory: Factory, header: Header, options: RunOptions) -> Iterator[Pool]:
+    """Workers that agree with what this process measures.
+
+    Args:
+        factory: Makes what each of them holds, which can `greet`.
+        header: What they have to agree with.
+        options: How many, and where.
+    """
+    executor = options.executor or Processes()
+    with executor.opened(factory, options.workers) as start:
+
+        def check(greeting: Greeting) -> tuple[str, str]:
+            clauses = greeting.differences(header)
+            why = f"what build makes there is not what is being measured: {'; '.join(clauses)}."
+            return f"{greeting.host} (process {greeting.pid})", why if clauses else ""
+
+        yield Pool(start, options.workers, check, options.timeout, executor.why_waiting)
 
 
 EvalFunc = Union[Callable[[], Any], Evaluator]
@@ -208,7 +227,7 @@ class Measuring:
                 yield Pool(start)
             return
         job = Job(
-            checked_build(options.build),
+            options.checked_build(),
             weights_of(self.model),
             self.groups,
             replace(header, costs=None, paths={}),
@@ -216,15 +235,8 @@ class Measuring:
             checked_criterion(self.criterion) if compensates(self.criterion) else None,
             target,
         )
-        executor = options.executor or Processes()
-        with executor.opened(partial(RemoteMeasurer, job), options.workers) as start:
-
-            def check(greeting: Greeting) -> tuple[str, str]:
-                clauses = greeting.differences(header)
-                why = f"what build makes there is not what is being measured: {'; '.join(clauses)}."
-                return f"{greeting.host} (process {greeting.pid})", why if clauses else ""
-
-            yield Pool(start, options.workers, check, options.timeout, executor.why_waiting)
+        with opened_pool(partial(RemoteMeasurer, job), header, options) as pool:
+            yield pool
 
     def _prepared(
         self, eval_func: EvalFunc, higher_is_better: bool, options: RunOptions

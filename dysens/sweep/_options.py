@@ -15,7 +15,7 @@ from dysens.groups import ChannelGroup, Role
 from dysens.pruning import plan_for, random_removal
 from dysens.ratios import checked_number
 from dysens.results import Point
-from dysens.sweep._executors import Executor
+from dysens.sweep._executors import Executor, pickled
 
 Observer = Callable[[Point], object]
 Built = tuple[paddle.nn.Layer, Union[Callable[[], Any], Evaluator]]
@@ -72,6 +72,31 @@ class RunOptions:
     def elsewhere(self) -> bool:
         """Whether other processes measure than this one."""
         return self.workers > 1 or self.executor is not None
+
+    def checked_build(self) -> Build:
+        """What workers can call; said before they are started.
+
+        Raises:
+            InputError: They cannot.
+        """
+        build = self.build
+        if isinstance(build, str):
+            module, colon, function = build.partition(":")
+            if not (module and colon and function):
+                raise InputError(f'The argument build has to be "package.module:function", not "{build}".')
+            return build
+        if not callable(build):
+            raise InputError(
+                f'The argument build has to be "package.module:function" or a function without arguments, not {build!r:.80}.'
+            )
+        try:
+            pickled(build)
+        except InputError as error:
+            raise InputError(
+                f"The function build cannot be handed to another process: {error.__cause__}. Put it into a module of its own: "
+                'build="module:function".'
+            ) from error
+        return build
 
 
 def run_options(options: RunOptions | None, **arguments: Any) -> RunOptions:

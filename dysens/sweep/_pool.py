@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -27,6 +28,7 @@ PATIENCE = 3600.0
 
 _TIMES_THE_SLOWEST = 20
 _SECONDS_TO_START = 60.0
+_SECONDS_TO_TELL = 15.0
 
 
 @dataclass(eq=False)
@@ -119,6 +121,7 @@ class Pool:
         self._lost_in_a_row: Counter[int] = Counter()
         self._reasons: list[str] = []
         self._given_up: list[str] = []
+        self._tellers: list[threading.Thread] = []
         self._slowest = 0.0
         self._nobody_since = time.monotonic()
         self._warned = False
@@ -133,6 +136,15 @@ class Pool:
         if not self._where:
             for slot in range(1, self._count + 1):
                 self._start(work, slot)
+        try:
+            self._run(work)
+        finally:
+            for teller in self._tellers:
+                teller.join(_SECONDS_TO_TELL)
+        if self._given_up:
+            raise WorkerError(" ".join([*self._given_up, "Everything else was measured."]))
+
+    def _run(self, work: Work) -> None:
         while not work.done:
             self._hand_out(work)
             if work.done:
@@ -147,8 +159,6 @@ class Pool:
                 time.sleep(POLL_SECONDS)
             self._look_for_the_hung(work)
             work.refresh()
-        if self._given_up:
-            raise WorkerError(" ".join([*self._given_up, "Everything else was measured."]))
 
     def _start(self, work: Work, slot: int) -> None:
         worker = self._start_worker(slot)
@@ -212,21 +222,19 @@ class Pool:
 
     def _replace(self, work: Work, worker: Worker, task: Task | None, how: str) -> None:
         """A worker is gone: what it was at goes elsewhere, and another takes its place."""
-        slot, where, words = worker.slot, self._where[worker], worker.last_words()
+        slot, where = worker.slot, self._where[worker]
         worker.end()
         work.lost(slot)
         self._lost_in_a_row[slot] += 1
         replaced = self._lost_in_a_row[slot] < ATTEMPTS
-        printed = f" The last that it printed:\n{words}" if words else ""
-        logger.warning(
-            "%s is lost. %s %s%s",
-            where,
-            how,
-            "The others take over, and a new one is started." if replaced else "It is not replaced.",
-            printed,
-        )
+        others = "The others take over, and a new one is started." if replaced else "It is not replaced."
+        logger.warning("%s is lost. %s %s", where, how, others)
+        # Another machine may take its time to show a log, and nobody has to wait for it.
+        told = threading.Thread(target=self._tell, args=(worker, where), daemon=True)
+        told.start()
+        self._tellers.append(told)
         if not replaced:
-            self._reasons.append(f"{where} was lost {ATTEMPTS} times. {how}{printed}")
+            self._reasons.append(f"{where} was lost {ATTEMPTS} times. {how}")
         if task is not None and task.where:
             task.losses += 1
             if task.losses < ATTEMPTS:
@@ -238,6 +246,12 @@ class Pool:
                 )
         if replaced:
             self._start(work, slot)
+
+    @staticmethod
+    def _tell(worker: Worker, where: str) -> None:
+        words = worker.last_words()
+        if words:
+            logger.warning("The last that %s printed:\n%s", where, words)
 
     def _dismiss(self, worker: Worker, task: Task | None, error: WorkerFailedError) -> None:
         """A worker raised something: it may be its machine's fault, or everybody's."""

@@ -14,7 +14,8 @@ import pytest
 
 import dysens
 from dysens.errors import InputError, MissingExtraError
-from dysens.sweep import Here, Processes, WorkerFailedError, WorkerLostError
+from dysens.sweep import Here, WorkerFailedError, WorkerLostError
+from dysens.sweep._processes import environments
 
 from .sweeping import Gate
 
@@ -179,5 +180,5 @@ def test_processes_share_the_threads(monkeypatch):
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     else:
         monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    with Processes().opened(Answering, 3) as start:
-        assert ask(start(2), "setting", "OMP_NUM_THREADS") == "2"
+    assert [settings["OMP_NUM_THREADS"] for settings in environments(3)] == ["2", "2", "2"]
+    assert [settings["OMP_NUM_THREADS"] for settings in environments(16)] == ["1"] * 16

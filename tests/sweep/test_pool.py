@@ -146,13 +146,13 @@ def test_a_task_that_ends_three_workers_is_given_up_and_the_rest_is_done():
     assert len(script.started) == 2 + ATTEMPTS
 
 
-def test_workers_that_die_one_after_the_other_are_not_replaced_for_ever():
+def test_workers_that_die_one_after_the_other_are_not_replaced_for_ever(caplog):
     script = Script(greeting=lambda slot: LOST)
     work, error = run(script)
     assert len(script.started) == 2 * ATTEMPTS
     assert "No worker is left" in error
     assert "was lost 3 times. It was killed by signal 9." in error
-    assert "so dark" in error
+    assert "worker 1 printed:\nso dark" in caplog.text
     assert not work.found
 
 

@@ -24,7 +24,7 @@ from dysens.errors import InputError, WorkerError
 from dysens.model import fingerprint
 from dysens.results import Header
 from dysens.sweep import RunOptions
-from dysens.sweep._measurer import Job, RemoteMeasurer, checked_build, weights_of
+from dysens.sweep._measurer import Job, RemoteMeasurer, weights_of
 
 from . import digits, sweeping
 from .sweeping import GROUPS, RATIOS, SHAPE, evaluations, made, results
@@ -258,9 +258,9 @@ def test_what_cannot_be_handed_to_another_process(ours):
     with pytest.raises(InputError, match="cannot be handed to another process: cannot pickle"):
         ds.sensitive(evaluate, FEW, workers=2, build=lambda: (lock, made()))
     with pytest.raises(InputError, match=r'has to be "package.module:function", not "made"'):
-        checked_build("made")
+        RunOptions(build="made").checked_build()
     with pytest.raises(InputError, match="or a function without arguments, not 3"):
-        checked_build(3)
+        RunOptions(build=3).checked_build()
     with pytest.raises(InputError, match=r"executor has to be one, such as dysens.Ray\(\), not 'auto'"):
         ds.sensitive(evaluate, FEW, build=made, executor="auto")
     with pytest.raises(InputError, match="timeout has to be a number of seconds over 0"):

@@ -4,9 +4,18 @@
 name: each needs packages that the other does not.
 """
 
-from dysens.adapters._layer import LayerTask
+from dysens.adapters._layer import LayerTask, ProgramTask
 from dysens.adapters._shared import install_command
 from dysens.adapters.base import Reading, Scoring, Task, Unlabelled
 from dysens.programs import Exported
 
-__all__ = ["Exported", "LayerTask", "Reading", "Scoring", "Task", "Unlabelled", "install_command"]
+__all__ = [
+    "Exported",
+    "LayerTask",
+    "ProgramTask",
+    "Reading",
+    "Scoring",
+    "Task",
+    "Unlabelled",
+    "install_command",
+]

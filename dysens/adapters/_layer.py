@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from dysens.errors import InputError, ProofError
 from dysens.evaluators import Evaluator, evaluate
 from dysens.flags import flag
 from dysens.model import leaves, map_leaves, preserved, view_of
-from dysens.programs import Exported, largest_gap, saved_and_run
+from dysens.programs import Exported, ProgramLayer, largest_gap, save_inference, saved_and_run
 from dysens.pruning import load_checkpoint
 from dysens.sweep import Build
 
@@ -175,6 +177,38 @@ class LayerTask(Task):
     def low_baseline_hint(self) -> str:
         """Never asked for: any score may be right."""
         return ""
+
+
+class ProgramTask(LayerTask):
+    """An imported inference model with what scores it; its export has the names that it had.
+
+    Args:
+        model: What `load_inference` gave.
+        shapes: Of its inputs, or of its images alone; by default sizes at which it runs.
+        scoring: See `LayerTask`.
+        build: See there.
+        name: See there.
+    """
+
+    model: ProgramLayer
+
+    def __init__(
+        self,
+        model: ProgramLayer,
+        shapes: Sequence[Sequence[int]] = (),
+        scoring: Scoring | None = None,
+        build: Build | None = None,
+        name: str = "",
+    ) -> None:
+        inputs = tuple(map(paddle.to_tensor, model.example_inputs(shapes)))
+        super().__init__(model, inputs, scoring, build, name)
+
+    def export(self, folder: Path, images: Any = None) -> Exported:
+        """Write the network with the inputs that the program had; compared on noise unless there are images."""
+        given = view_of(self._inputs).arguments if images is None else images
+        arrays = [tensor.numpy() for tensor in leaves(given)]
+        exported = save_inference(self.model, Path(folder) / NAME, arrays)
+        return replace(exported, compared_on="noise" if images is None else "the data")
 
 
 def _spec(tensor: paddle.Tensor) -> InputSpec:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONFIG_ENDINGS = (".yml", ".yaml")
-OCR, DET, FUNCTION, VISION = "ocr", "det", "function", "vision"
+PROGRAM_ENDINGS = (".json", ".pdmodel", ".pdiparams")
+OCR, DET, FUNCTION, INFERENCE, VISION = "ocr", "det", "function", "inference", "vision"
 VISION_SHAPE = (1, 3, 224, 224)
 
 
@@ -38,7 +39,8 @@ class ModelName:
     """What a user typed. Plain text, so that it can be handed to another process.
 
     Attributes:
-        text: ``package.module:function``, a config file, or the name of a network in paddle.vision.
+        text: ``package.module:function``, a config file, a folder or path of an inference model, or the name of a network in
+            paddle.vision.
         weights: A file to load into the model.
         settings: ``key=value``: arguments of the function, or overrides of the config.
         shapes: Shapes of the inputs; none for a config, which knows them.
@@ -59,9 +61,11 @@ class ModelName:
 
     @property
     def kind(self) -> str:
-        """``OCR`` or ``DET`` for a config, ``FUNCTION``, or ``VISION``."""
+        """``OCR`` or ``DET`` for a config, ``INFERENCE``, ``FUNCTION``, or ``VISION``."""
         if self.text.endswith(CONFIG_ENDINGS):
             return config_kind(Path(self.text))
+        if _names_inference(self.text):
+            return INFERENCE
         return FUNCTION if ":" in self.text else VISION
 
 
@@ -82,6 +86,17 @@ def model_name(options: Namespace, bare: bool = False) -> ModelName:
         resume=getattr(options, "resume", None),
         bare=bare,
     )
+
+
+def _names_inference(text: str) -> bool:
+    """Whether a text means files of an inference model: they are there, or it can be nothing else."""
+    if text.endswith(PROGRAM_ENDINGS) or any(Path(f"{text}{ending}").is_file() for ending in PROGRAM_ENDINGS):
+        return True
+    folder = Path(text)
+    if folder.is_dir():
+        endings = {file.suffix for file in folder.iterdir()}
+        return bool(endings & set(PROGRAM_ENDINGS)) or folder.name != text
+    return os.sep in text and ":" not in text
 
 
 def config_kind(path: Path) -> str:
@@ -121,7 +136,13 @@ def task_of(name: ModelName) -> Task:
     Raises:
         InputError: There is no such thing, or it cannot be built as it was asked for.
     """
-    makers = {OCR: _ocr_task, DET: _det_task, FUNCTION: _function_task, VISION: _vision_task}
+    makers = {
+        OCR: _ocr_task,
+        DET: _det_task,
+        FUNCTION: _function_task,
+        INFERENCE: _inference_task,
+        VISION: _vision_task,
+    }
     return makers[name.kind](name)
 
 
@@ -210,7 +231,7 @@ def _vision_task(name: ModelName) -> LayerTask:
     if name.text not in known:
         raise InputError(
             f'There is no network "{name.text}" in paddle.vision.models{nearest(name.text, known) or "."} A network of your '
-            "own is named package.module:function, a config by its .yml file."
+            "own is named package.module:function, a config by its .yml file, an inference model by its folder."
         )
     if not name.shapes:
         shape = ",".join(map(str, VISION_SHAPE))
@@ -219,6 +240,29 @@ def _vision_task(name: ModelName) -> LayerTask:
     model = getattr(networks, name.text)(**arguments)
     trained = bool(name.weights or arguments.get("pretrained"))
     return _layer_task(name, model, None, name.shapes or (VISION_SHAPE,), trained)
+
+
+def _inference_task(name: ModelName) -> LayerTask:
+    from dysens.adapters import ProgramTask
+    from dysens.programs import load_inference
+
+    _refuse_submodel(name)
+    _refuse_resume(name)
+    files = _arguments(name)
+    unknown = sorted(set(files) - {"model_filename", "params_filename"})
+    if unknown:
+        raise InputError(
+            f'An inference model has no setting "{unknown[0]}"; it takes {setting("model_filename=...")} and '
+            f"{setting('params_filename=...')}."
+        )
+    model = load_inference(name.text, **{key: str(value) for key, value in files.items()})
+    task = ProgramTask(model, name.shapes, None, partial(model_and_evaluator, name), name.text)
+    if not name.shapes and any(side < 0 for feed in model.feeds for side in feed.shape[1:]):
+        shapes = "; ".join(",".join(map(str, tensor.shape)) for tensor in task.example_inputs)
+        logger.info("The inputs have the shapes %s (%s changes them).", shapes, flag("input_shape"))
+    if name.weights:
+        task.load(name.weights)
+    return task
 
 
 def _layer_task(
@@ -230,10 +274,7 @@ def _layer_task(
 ) -> LayerTask:
     from dysens.adapters import LayerTask
 
-    if name.resume is not None:
-        raise InputError(
-            f"{flag('resume')} goes with a config of PaddleOCR or PaddleDetection: they can train."
-        )
+    _refuse_resume(name)
     inputs = [list(sides) for sides in shapes]
     task = LayerTask(
         model,
@@ -324,6 +365,13 @@ def _refuse_shapes(name: ModelName) -> None:
     if name.shapes:
         raise InputError(
             f"{flag('input_shape')} goes with a function or a paddle.vision name; a config says it itself."
+        )
+
+
+def _refuse_resume(name: ModelName) -> None:
+    if name.resume is not None:
+        raise InputError(
+            f"{flag('resume')} goes with a config of PaddleOCR or PaddleDetection: they can train."
         )
 
 

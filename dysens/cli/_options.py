@@ -87,7 +87,10 @@ def add_model(parser: CommandParser, optional: bool = False) -> None:
     """
     nargs: dict[str, Any] = {"nargs": "?"} if optional else {}
     parser.add_argument(
-        "model", metavar="MODEL", help="module:function, OCR/det config, paddle.vision name", **nargs
+        "model",
+        metavar="MODEL",
+        help="module:function, OCR/det config, inference folder, paddle.vision name",
+        **nargs,
     )
     parser.option("weights", metavar="FILE", help="load this .pdparams into it")
     parser.option(

@@ -156,17 +156,22 @@ class ProgramLayer(nn.Layer):
         tensor.name = name
         return tensor
 
-    def forward(self, *inputs: Any) -> Any:
-        """The program's outputs: one tensor, or a list of them."""
-        return self.replay(*inputs)
+    def forward(self, x: Any, x1: Any = None, x2: Any = None, x3: Any = None, *more: Any) -> Any:
+        """The program's outputs: one tensor, or a list of them.
+
+        Takes the inputs in the program's order, one after the other, in a list, or by name in a dict. (Some have names here
+        because Paddle exports no forward that takes any number of arguments.)
+        """
+        return self.replay(x, x1, x2, x3, *more)
 
     @paddle.jit.not_to_static
     def replay(self, *inputs: Any) -> Any:
         """What `forward` does; Paddle does not look into its source when it traces."""
+        inputs = tuple(each for each in inputs if each is not None)
         if len(inputs) == 1 and isinstance(inputs[0], (list, tuple)):
             inputs = tuple(inputs[0])
         elif len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            inputs = tuple(inputs[0][feed.name] for feed in self.feeds)
+            inputs = tuple(inputs[0][feed.name] for feed in self.feeds if feed.name in inputs[0])
         if len(inputs) != len(self.feeds):
             names = ", ".join(feed.name for feed in self.feeds)
             raise ForwardError(f"The program takes {len(self.feeds)} inputs ({names}), not {len(inputs)}.")
@@ -202,12 +207,37 @@ class ProgramLayer(nn.Layer):
             for feed in self.feeds
         ]
 
-    def example_inputs(self, seed: int = 0) -> list[Array]:
-        """Inputs of the program's shapes, drawn at random; a batch that may vary is one sample."""
+    def example_inputs(self, shapes: Sequence[Sequence[int]] = (), seed: int = 0) -> list[Array]:
+        """Inputs of the program's shapes, drawn at random; a batch that may vary is one sample.
+
+        Args:
+            shapes: Of every input, or of the images alone, instead.
+            seed: For the random numbers.
+
+        Raises:
+            InputError: There are fewer inputs, or they do not have such shapes.
+        """
+        sides = self._shapes(shapes)
         rng = np.random.default_rng(seed)
-        shapes = [self._sides(key, feed) for key, feed in self._graph.feeds.items()]
-        image = max((shape for shape in shapes if len(shape) == 4), default=())
-        return [_drawn(rng, feed, shape, image) for feed, shape in zip(self.feeds, shapes)]
+        image = max((shape for shape in sides if len(shape) == 4), default=())
+        return [_drawn(rng, feed, shape, image) for feed, shape in zip(self.feeds, sides)]
+
+    def _shapes(self, given: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+        own = [self._sides(key, feed) for key, feed in self._graph.feeds.items()]
+        images = [number for number, shape in enumerate(own) if len(shape) == 4]
+        places = list(range(len(own))) if len(given) == len(own) else images
+        if given and len(given) != len(places):
+            names = ", ".join(f"{feed.name} {_in_words(feed)}" for feed in self.feeds)
+            raise InputError(f"There are {len(given)} shapes for the program's inputs: {names}.")
+        for number, shape in zip(places, given):
+            feed = self.feeds[number]
+            fits = len(shape) == len(feed.shape) and all(w in (-1, n) for w, n in zip(feed.shape, shape))
+            if not fits:
+                raise InputError(
+                    f'The input "{feed.name}" is {_in_words(feed)}, and cannot be {list(shape)}.'
+                )
+            own[number] = tuple(shape)
+        return own
 
     def _sides(self, key: str, feed: Feed) -> tuple[int, ...]:
         sides = list(feed.shape)
@@ -223,6 +253,10 @@ class ProgramLayer(nn.Layer):
         if len(sides) == 2 and sides[1] < 0:
             sides[1] = 2
         return tuple(self.example_side if side < 0 else side for side in sides)
+
+
+def _in_words(feed: Feed) -> str:
+    return f"[{', '.join('any' if side < 0 else str(side) for side in feed.shape)}]"
 
 
 def _drawn(rng: np.random.Generator, feed: Feed, shape: Sequence[int], image: Sequence[int]) -> Array:

@@ -96,11 +96,10 @@ def save_inference(
     with in_dynamic_mode(), preserved(model):
         model.eval()
         expected = run_eagerly(model, arrays)
-        wrapper = _Traceable(model)
         try:
             with quietly():
                 saved_and_run(
-                    wrapper,
+                    model,
                     prefix,
                     [model.input_spec],
                     arrays,
@@ -142,18 +141,6 @@ def _checked(
         logger.warning("With oneDNN the outputs of %s differ by %.1e, without by %.1e.", prefix, apart, plain)
         return plain
     return apart
-
-
-class _Traceable(nn.Layer):
-    """The model as a function of a list: Paddle exports no forward that takes any number of arguments."""
-
-    def __init__(self, model: ProgramLayer) -> None:
-        super().__init__()
-        self.model = model
-        self.eval()
-
-    def forward(self, inputs: list[Any]) -> Any:
-        return self.model.replay(*inputs)
 
 
 Check = Callable[[Path, list[Array]], object]

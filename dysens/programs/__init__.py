@@ -11,7 +11,15 @@ that was made on the layer can be carried out on the program: look up which para
 from dysens.programs._files import InferenceFiles, find_inference, read_inference_state
 from dysens.programs._graph import Feed, Graph, Op
 from dysens.programs._layer import ProgramLayer
-from dysens.programs._load import in_dynamic_mode, layer_of_program, load_inference, read_program, uses_pir
+from dysens.programs._load import (
+    in_dynamic_mode,
+    layer_of_program,
+    load_inference,
+    outputs_apart,
+    read_program,
+    run_eagerly,
+    uses_pir,
+)
 from dysens.programs._save import Exported, largest_gap, save_inference, saved_and_run
 from dysens.programs._static_forward import (
     forward_layer,
@@ -60,10 +68,12 @@ __all__ = [
     "layer_of_program",
     "load_inference",
     "load_program",
+    "outputs_apart",
     "program_shapes",
     "prunable_filters",
     "read_inference_state",
     "read_program",
+    "run_eagerly",
     "runs_answered",
     "save_inference",
     "saved_and_run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import paddle
@@ -61,8 +62,7 @@ def export(net: nn.Layer, prefix: Path, *shapes: list[int | None]) -> Path:
 
 def exported(net: nn.Layer, folder: Path, *shapes: list[int | None]) -> Path:
     """The same for a network that is to stay as it is: exporting leaves a static forward on it."""
-    twin = type(net)()
-    twin.set_state_dict(net.state_dict())
+    twin = copy.deepcopy(net)  # which gives parameters new names
     names = {path: tensor.name for path, tensor in net.state_dict().items()}
     for path, tensor in twin.state_dict().items():
         tensor.name = names[path]

@@ -13,7 +13,7 @@ from paddle import nn
 
 from dysens.errors import DysensError, InputError
 from dysens.programs import load_inference, uses_pir
-from tests.programs.nets import PROGRAM, ConvNet, export, exported
+from programs.nets import PROGRAM, ConvNet, export, exported
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from paddle import nn
 from dysens import DygraphSensitivity, load_pruned, save_pruned
 from dysens.model import fingerprint
 from dysens.programs import layer_of_program, load_inference
-from tests.programs.nets import PROGRAM, ConvNet, Reader, exported
+from programs.nets import PROGRAM, ConvNet, Reader, exported
 
 
 def noise(*shape: int) -> paddle.Tensor:

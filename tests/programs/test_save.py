@@ -14,8 +14,8 @@ from dysens.costs import Predictor
 from dysens.errors import InputError, ProofError
 from dysens.model import fingerprint
 from dysens.programs import load_inference, save_inference
-from tests.programs.nets import PROGRAM, ConvNet, Reader, exported
-from tests.states import assert_same, picture
+from programs.nets import PROGRAM, ConvNet, Reader, exported
+from states import assert_same, picture
 
 
 class TwoInputs(nn.Layer):

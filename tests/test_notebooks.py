@@ -32,8 +32,8 @@ def texts_of(output: nbformat.NotebookNode) -> list[str]:
     return [output.get("text", ""), *(text for kind, text in data.items() if kind.startswith("text/"))]
 
 
-def test_there_are_three() -> None:
-    assert [notebook.stem[:2] for notebook in NOTEBOOKS] == ["01", "02", "03"]
+def test_there_are_four() -> None:
+    assert [notebook.stem[:2] for notebook in NOTEBOOKS] == ["01", "02", "03", "04"]
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import paddle
@@ -19,6 +18,7 @@ class ConvNet(nn.Layer):
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
+        self.arguments = (width,)
         self.stem = nn.Sequential(
             nn.Conv2D(3, width, 3, padding=1, bias_attr=False), nn.BatchNorm2D(width), nn.ReLU()
         )
@@ -62,7 +62,8 @@ def export(net: nn.Layer, prefix: Path, *shapes: list[int | None]) -> Path:
 
 def exported(net: nn.Layer, folder: Path, *shapes: list[int | None]) -> Path:
     """The same for a network that is to stay as it is: exporting leaves a static forward on it."""
-    twin = copy.deepcopy(net)  # which gives parameters new names
+    twin = type(net)(*getattr(net, "arguments", ()))
+    twin.set_state_dict(net.state_dict())
     names = {path: tensor.name for path, tensor in net.state_dict().items()}
     for path, tensor in twin.state_dict().items():
         tensor.name = names[path]

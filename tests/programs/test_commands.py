@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from programs.nets import ConvNet, exported
 
 from dysens import Sensitivities
 from dysens.cli import main
 from dysens.costs import Predictor
 from dysens.programs import load_inference
+from programs.nets import ConvNet, exported
 
 SCORING = '''
 import numpy as np
@@ -91,7 +91,7 @@ def test_prune(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     Path("ratios.yml").write_text(
         "conv2d_0.weight: 0.5\n".replace("conv2d_0", load_inference(model)._steps[0].layer)
     )
-    code, out, err = run(capfd, "prune", "model/inference", "ratios.yml", "-o", "pruned")
+    code, _, err = run(capfd, "prune", "model/inference", "ratios.yml", "-o", "pruned")
     assert code == 0, err
     assert Path("pruned.plan.json").is_file()
 

@@ -8,6 +8,7 @@ import numpy as np
 import paddle
 import pytest
 from paddle import nn
+from states import assert_same, picture
 
 from dysens import DygraphSensitivity
 from dysens.costs import Predictor
@@ -15,7 +16,6 @@ from dysens.errors import InputError, ProofError
 from dysens.model import fingerprint
 from dysens.programs import load_inference, save_inference
 from programs.nets import PROGRAM, ConvNet, Reader, exported
-from states import assert_same, picture
 
 
 class TwoInputs(nn.Layer):

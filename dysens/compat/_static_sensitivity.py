@@ -24,6 +24,7 @@ from dysens.model import tensors_by_path
 from dysens.programs import (
     LayerAnswers,
     NotServedError,
+    Run,
     StaticNetwork,
     Watched,
     check_parameters,
@@ -121,7 +122,7 @@ class StaticSweep:
             return results.curves
         watched = Watched(self.program)
         with ScopeState(self.program, self.scope, self.place) as state:
-            baseline = checked_baseline(self._scored(self.program, watched))
+            baseline = checked_baseline(self._scored(self.program, watched, state))
             network = StaticNetwork(
                 self.program, self.scope, list(watched.fetched.values()), self.example or _rows(watched.feed)
             )
@@ -158,10 +159,17 @@ class StaticSweep:
             raise InputError(f"None of the {len(self.names)} parameters has filters that can be pruned{why}.")
         return groups
 
-    def _scored(self, program: Any, answer: Callable[[Any], Any]) -> Any:
+    def _scored(self, program: Any, answer: Callable[[Run], Any], state: ScopeState) -> Any:
         """What the function says of a program; whatever it raises becomes a sentence."""
+
+        def careful(run: Run) -> Any:
+            other = getattr(run.program, "_program", run.program)  # of a CompiledProgram
+            if other is not None and run.program is not program and other is not self.program:
+                state.remember(other)
+            return answer(run)
+
         try:
-            with in_static_mode(), paddle.static.scope_guard(self.scope), runs_answered(answer):
+            with in_static_mode(), paddle.static.scope_guard(self.scope), runs_answered(careful):
                 return self.function(program, *self.arguments)
         except (DysensError, NotServedError):
             raise
@@ -186,7 +194,7 @@ class StaticSweep:
 
         def score() -> Any:
             try:
-                value = self._scored(answers.stand_in, answers)
+                value = self._scored(answers.stand_in, answers, state)
             except InputError as error:
                 if answers.reason:
                     raise NotServedError(answers.reason) from error
@@ -211,7 +219,7 @@ class StaticSweep:
             live = {name: tensor.numpy() for name, tensor in tensors.items()}
             state.write(live)
             try:
-                value = self._scored(self.program, lambda run: run.really())
+                value = self._scored(self.program, lambda run: run.really(), state)
                 state.check(self._name)
             finally:
                 state.restore()
@@ -305,7 +313,7 @@ def analysis_prune(
         files = find_inference(model_dir, model_filename, params_filename, prefer_pir=uses_pir())
     load_inference(model_dir, model_filename, params_filename)  # says in words what is wrong with files
     loaded = load_program(files)
-    place = paddle.framework._current_expected_place()
+    place = paddle.device._convert_to_place(paddle.device.get_device())
     with in_static_mode():
         exe = paddle.static.Executor(place)
     sweep = StaticSweep(

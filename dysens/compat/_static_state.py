@@ -98,13 +98,21 @@ class ScopeState:
 
     def __init__(self, program: Any, scope: Any, place: Any) -> None:
         self._scope, self._place = scope, place
-        values = ((name, scope_array(scope, name)) for name in program_shapes(program))
-        self._whole = {name: array for name, array in values if array is not None}
+        self._all: dict[str, Array] = {}
+        self.remember(program)
+        self._whole = dict(self._all)
         self._now = dict(self._whole)
+
+    def remember(self, program: Any) -> None:
+        """Take note of all values of a program before it is run, to bring them back after a failure."""
+        for name in program_shapes(program):
+            values = scope_array(self._scope, name) if name not in self._all else None
+            if values is not None:
+                self._all[name] = values
 
     def watch(self, names: Iterable[str]) -> None:
         """Look only after these from now on: what the network computes with, not what it counts."""
-        self._whole = {name: self._whole[name] for name in names if name in self._whole}
+        self._whole = {name: self._all[name] for name in names if name in self._all}
         self._now = dict(self._whole)
 
     def write(self, values: Mapping[str, Array]) -> None:
@@ -131,12 +139,17 @@ class ScopeState:
                     "made by clone(for_test=True), and do not train or load weights. The scope is as it was."
                 )
 
-    def restore(self) -> None:
-        """Bring back the values that were there first."""
-        found = {name: scope_array(self._scope, name) for name in self._whole}
+    def restore(self, everything: bool = False) -> None:
+        """Bring back the values that were there first.
+
+        Args:
+            everything: Also what the network does not compute with, such as an optimizer's state.
+        """
+        wanted = self._all if everything else self._whole
+        found = {name: scope_array(self._scope, name) for name in wanted}
         changed = {
             name: array
-            for name, array in self._whole.items()
+            for name, array in wanted.items()
             if (now := found[name]) is None or not _same(now, array)
         }
         for name in changed:
@@ -150,7 +163,7 @@ class ScopeState:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run_through(self.restore)
+        run_through(lambda: self.restore(everything=error is not None))
 
 
 def _same(one: Array, other: Array) -> bool:

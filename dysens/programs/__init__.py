@@ -39,7 +39,7 @@ from dysens.programs._static_network import (
     prunable_filters,
 )
 from dysens.programs._static_plan import ProgramPlan, write_scope
-from dysens.programs._static_serve import LayerAnswers, NotServedError, Watched, runs_answered
+from dysens.programs._static_serve import LayerAnswers, NotServedError, Run, Watched, runs_answered
 
 __all__ = [
     "Exported",
@@ -54,6 +54,7 @@ __all__ = [
     "ProgramLayer",
     "ProgramPlan",
     "Pruned",
+    "Run",
     "StaticNetwork",
     "Watched",
     "apply_cut",

@@ -30,13 +30,14 @@ class ConvBN(nn.Layer):
 class Net(nn.Layer):
     """Two sums, a depthwise convolution, a reshape with a width in it, dropout."""
 
-    def __init__(self) -> None:
+    def __init__(self, flat: bool = False) -> None:
         super().__init__()
+        self.flat = flat
         self.conv1, self.conv2 = ConvBN("conv1", 1, 8, 3), ConvBN("conv2", 8, 8, 3)
         self.conv3, self.conv4 = ConvBN("conv3", 8, 8, 3, 2), ConvBN("conv4", 8, 8, 3)
         self.dw, self.conv5 = ConvBN("dw", 8, 8, 3, groups=8), ConvBN("conv5", 8, 16, 1)
-        self.pool, self.drop = nn.AdaptiveAvgPool2D(2), nn.Dropout(0.3)
-        self.fc = nn.Linear(64, CLASSES, weight_attr=paddle.ParamAttr(name="fc_weights"))
+        self.pool, self.drop = nn.AdaptiveAvgPool2D(1 if flat else 2), nn.Dropout(0.3)
+        self.fc = nn.Linear(16 if flat else 64, CLASSES, weight_attr=paddle.ParamAttr(name="fc_weights"))
 
     def forward(self, x: Any) -> Any:
         x = self.conv1(x)
@@ -44,7 +45,7 @@ class Net(nn.Layer):
         x = self.conv3(x)
         x = x + self.conv4(x)
         x = self.pool(self.conv5(self.dw(x)))
-        return self.fc(self.drop(x.reshape([-1, 64])))
+        return self.fc(self.drop(x.flatten(1) if self.flat else x.reshape([-1, 64])))
 
 
 class Static:

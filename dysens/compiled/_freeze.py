@@ -68,6 +68,10 @@ class _Itself:
     __hash__ = None  # type: ignore[assignment]
 
 
+CONSTANT = "__never_changes__"
+"""A class that says this of its objects spares everybody from looking into them: the operations of an imported program."""
+
+
 def frozen(value: Any, watched: frozenset[int] = frozenset()) -> Any:
     """What a value holds now.
 
@@ -142,7 +146,7 @@ class _Freezer:
             return sorted(map(repr, value)), self._attributes(value)
         if isinstance(value, (bytearray, memoryview)):
             return bytes(value)
-        if isinstance(value, _HARMLESS):
+        if isinstance(value, _HARMLESS) or vars(type(value)).get(CONSTANT):
             return _Itself(value)
         return self._function(value) or self._object(value)
 

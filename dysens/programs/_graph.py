@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from dysens.errors import InputError
 
@@ -48,6 +48,8 @@ class Op:
         dtypes: Of its outputs, where the program says so.
         input_shape: Of what it reads first, as the program says; None if that is not known.
     """
+
+    __never_changes__: ClassVar[bool] = True
 
     name: str
     type: str
@@ -106,6 +108,8 @@ class Graph:
         replay: Computes the outputs of an operation from values by key, and puts them there: eagerly, or into the program
             that is being traced.
     """
+
+    __never_changes__: ClassVar[bool] = True
 
     ops: list[Op]
     parameters: dict[str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -28,6 +28,8 @@ class _Step:
         outputs: Keys of what it gives.
         states: See `Made`.
     """
+
+    __never_changes__: ClassVar[bool] = True
 
     op: Op
     layer: str

@@ -5,6 +5,7 @@ name: each needs packages that the other does not.
 """
 
 from dysens.adapters._layer import LayerTask, ProgramTask
+from dysens.adapters._onnx import write_onnx
 from dysens.adapters._shared import install_command
 from dysens.adapters.base import Reading, Scoring, Task, Unlabelled
 from dysens.programs import Exported
@@ -18,4 +19,5 @@ __all__ = [
     "Task",
     "Unlabelled",
     "install_command",
+    "write_onnx",
 ]

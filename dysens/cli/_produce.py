@@ -162,10 +162,12 @@ def scored_export(task: Any, source: Path) -> tuple[str, dict[str, Any]]:
 def _add_export(parser: CommandParser) -> None:
     add_model(parser)
     parser.option("output", type=Path, metavar="DIR", help="folder (default: where its framework looks)")
+    parser.option("onnx", action="store_true", help="write ONNX beside it, by paddle2onnx")
     add_json(parser)
 
 
 def _export(options: Namespace, out: Output) -> None:
+    from dysens.adapters import write_onnx
     from dysens.pipeline import card_beside, card_with_export
     from dysens.report import write_card
 
@@ -174,6 +176,7 @@ def _export(options: Namespace, out: Output) -> None:
     folder = options.output or task.export_folder
     _say_replaced(folder, out)
     exported = task.export(folder)
+    onnx = write_onnx(exported.prefix, task.timing_inputs()) if options.onnx else None
     card = write_card(
         folder, card_with_export(before, task, exported, title_of(options.model), options.typed)
     )
@@ -182,8 +185,14 @@ def _export(options: Namespace, out: Output) -> None:
         "bytes": exported.bytes,
         "difference": exported.difference,
         "compared_on": exported.compared_on,
+        **({"onnx": str(onnx[0]), "onnx_difference": onnx[1]} if onnx is not None else {}),
     }
     out.result(str(exported), data)
+    if onnx is not None:
+        compared = (
+            "not compared" if onnx[1] is None else f"its outputs on noise differ by {onnx[1]:.1e} at most"
+        )
+        out.say(f"ONNX: {onnx[0]}; {compared}")
     out.say(f"the card is {card}")
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import paddle
+import yaml
 
 from dysens.adapters._shared import ExportedModel
-from dysens.adapters.ocr._config import input_shape, network_section
+from dysens.adapters.ocr._config import input_shape, network_section, transforms
+from dysens.adapters.ocr._data import read_dictionary
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.adapters.ocr._weights import reparameterize
+from dysens.atomic import write_file
 from dysens.costs import Array, file_size
 from dysens.errors import ProofError, in_a_sentence
 from dysens.evaluators import evaluate
@@ -136,7 +140,24 @@ def input_spec(config: Mapping[str, Any], submodel: str | None = None) -> paddle
 
 
 def _write_settings(config: Mapping[str, Any], prefix: Path) -> None:
-    """``inference.yml`` with pre- and post-processing, by those versions of PaddleOCR that have one."""
+    """``inference.yml`` with pre- and post-processing: by PaddleOCR where it has code for that, else in the same form."""
+    dictionary, name = config["Global"].get("character_dict_path"), config["Global"].get("model_name")
+    characters = read_dictionary(Path(dictionary)) if dictionary else None
+    target = prefix.with_name(f"{prefix.name}.yml")
     if (load_ppocr().home / "ppocr" / "utils" / "export_model.py").is_file():
         module = importlib.import_module("ppocr.utils.export_model")
-        module.dump_infer_config(config, f"{prefix}.yml", logger)
+        module.dump_infer_config(deepcopy(dict(config)), str(target), logger)
+        content = yaml.safe_load(target.read_text(encoding="utf-8"))
+    else:
+        eval_transforms = [{each: given or None} for each, given in transforms(config, "Eval")]
+        content = {
+            "PreProcess": {"transform_ops": eval_transforms},
+            "PostProcess": deepcopy(dict(config["PostProcess"])),
+        }
+    # By this name PaddleOCR 3 knows the kind of model; older versions leave it out.
+    content = {"Global": {"model_name": name}, **content} if name else content
+    if characters is not None:
+        # PaddleOCR would keep the carriage returns of a Windows file in the characters.
+        content["PostProcess"]["character_dict"] = characters
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    write_file(target, lambda place: place.write_text(text, encoding="utf-8"))

@@ -8,10 +8,12 @@ import sys
 import numpy as np
 import paddle
 import pytest
+import yaml
 
+from dysens.adapters import write_onnx
 from dysens.adapters.ocr import OcrTask, export
 from dysens.adapters.ocr._export import is_rounding
-from dysens.errors import ProofError
+from dysens.errors import InputError, ProofError
 
 EXACT = np.array([[0.25, 0.75]])
 
@@ -82,3 +84,32 @@ def test_where_rounding_cannot_be_told_that_is_said(task, tmp_path):
         ProofError, match=r"differ by 0\.\d+; whether by rounding cannot be told.*single precision only"
     ):
         export(task, tmp_path, images(task))
+
+
+def test_settings_hold_the_dictionary_without_carriage_returns(config, tmp_path):
+    """PaddleOCR's and PaddleX's pipelines read the characters from inference.yml."""
+    dictionary = tmp_path / "dict.txt"
+    dictionary.write_bytes("a\r\n\u3000\r\nb\r\n".encode())
+    task = OcrTask(
+        config(
+            "rec_mv3_crnn",
+            f"Global.character_dict_path={dictionary}",
+            "+Global.model_name=PP-OCRv5_mobile_rec",
+        )
+    )
+    export(task, tmp_path / "out")
+    written = yaml.safe_load((tmp_path / "out" / "inference.yml").read_text(encoding="utf-8"))
+    assert written["Global"]["model_name"] == "PP-OCRv5_mobile_rec"
+    assert written["PostProcess"]["character_dict"] == ["a", "\u3000", "b"]
+    assert written["PreProcess"]["transform_ops"][0]["DecodeImage"]["img_mode"] == "BGR"
+
+
+def test_onnx_beside_an_export(config, tmp_path):
+    pytest.importorskip("paddle2onnx")
+    task = OcrTask(config("det_mv3_db"))
+    exported = export(task, tmp_path)
+    path, difference = write_onnx(exported.prefix, task.timing_inputs())
+    assert path == tmp_path / "inference.onnx"
+    assert difference is None or difference < 1e-3
+    with pytest.raises(InputError, match="There is no exported model"):
+        write_onnx(tmp_path / "nothing", task.timing_inputs())

@@ -7,20 +7,32 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any, Union
 
+import dysens
 from dysens.atomic import write_whole
 from dysens.costs import Costs
 from dysens.errors import InputError, UnreachableError
 from dysens.progress import progress
-from dysens.ratios import Curve, predicted_curve, ratios_by_flops, threshold_segments
+from dysens.ratios import (
+    Curve,
+    predicted_curve,
+    predicted_loss,
+    ratios_by_flops,
+    ratios_by_loss,
+    threshold_segments,
+)
 from dysens.report._plot_data import layer_label
-from dysens.results import Point, Sensitivities
+from dysens.results import Point, Sensitivities, header_of
 
 TARGETS = tuple(percent / 100 for percent in range(2, 100, 2))
 """Shares of the FLOPs to remove that a page offers."""
+
+THRESHOLDS, ADDED_UP = (0.05, 0.03, 0.02, 0.01, 0.005, 0.002), 0.1
+"""Losses per layer that a page may begin with, and what they may add up to."""
 
 
 def page_data(
@@ -48,11 +60,36 @@ def page_data(
         "source": os.fsencode(Path(sens.source).name).decode("utf-8", "replace"),
         "baseline": sens.baseline,
         "higherIsBetter": sens.higher_is_better,
+        "about": about(sens),
+        "threshold": sensible_threshold(sens),
         "groups": [_group(sens, name) for name in names],
         "costs": None if usable is None else _costs(usable, names),
         "withoutCosts": [_label(sens, name) for name in unknown],
         "targets": [] if usable is None or not budgets else _budget_rows(sens, usable, names, show_progress),
     }
+
+
+def about(sens: Sensitivities) -> dict[str, str]:
+    """What was measured, by what and when, as far as the file says it: model, metric, criterion, date, version of dysens."""
+    found = {"version": dysens.__version__}
+    path = Path(sens.source) if sens.source else None
+    if path is None or not path.is_file():
+        return found
+    when = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
+    found["date"] = when.isoformat(" ", "minutes")
+    header = header_of(path)
+    if header is not None:
+        found |= {"model": header.model, "metric": header.evaluator, "criterion": header.criterion}
+    return found
+
+
+def sensible_threshold(sens: Sensitivities) -> float:
+    """The loss per layer that a page begins with: the largest of some whose predicted losses add up to no more than a tenth."""
+    for threshold in THRESHOLDS:
+        ratios = ratios_by_loss(sens, threshold)
+        if math.fsum(predicted_loss(sens[name], ratio) for name, ratio in ratios.items()) <= ADDED_UP:
+            return threshold
+    return THRESHOLDS[-1]
 
 
 def _budget_rows(

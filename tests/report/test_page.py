@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from browsing import console, golden_sensitivities, set_screen
+from results.common import PATHS, header, point
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -17,7 +18,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from dysens.costs import Costs, GroupCosts, Term, Width
 from dysens.ratios import RatioFile, predicted_loss, read_ratio_file, write_ratio_file
 from dysens.report import write_report
-from dysens.results import Point, Sensitivities
+from dysens.report._page import page_data
+from dysens.results import Journal, Point, Sensitivities
 
 HOSTILE = "</script><b>\"'&\u2028{{data}}\n.weight"
 
@@ -167,10 +169,9 @@ def test_the_loss_slider_gives_what_python_gives(page: Page, sens: Sensitivities
     assert console(page.browser) == []
 
 
-def test_the_page_opens_with_the_cautious_choice_for_a_loss_of_five_percent(
-    page: Page, sens: Sensitivities
-) -> None:
-    assert page.setting == 0.05
+def test_the_page_opens_with_a_sensible_choice(page: Page, sens: Sensitivities) -> None:
+    assert page.setting == page_data(sens, budgets=False)["threshold"]
+    page.type(0.05)
     assert page.find("#monotone").is_selected()
     page.shows(sens, sens.ratios_by_loss(0.05))
     assert "up to which" in page.find("#hint").text
@@ -245,6 +246,7 @@ def test_the_ratios_can_be_saved_and_copied(
 
 def test_where_the_clipboard_is_out_of_reach_the_text_is_shown(page: Page, sens: Sensitivities) -> None:
     allow(page, "denied")
+    page.type(0.05)
     page.click("[data-copy=yaml]")
     WebDriverWait(page.browser, 10).until(lambda _: page.find("#copied").text)
     assert "by hand" in page.find("#copied").text
@@ -256,6 +258,26 @@ def allow(page: Page, setting: str) -> None:
     for name in ("clipboard-write", "clipboard-read"):
         permission = {"permission": {"name": name}, "setting": setting}
         page.browser.execute_cdp_cmd("Browser.setPermission", permission)
+
+
+def test_the_header_says_what_was_measured(browser, tmp_path):
+    with Journal.open(tmp_path / "sens.jsonl", header()) as journal:
+        for name in PATHS:
+            journal.append(point(name, 0.5, 0.08))
+    place = write_report(tmp_path / "sens.jsonl", tmp_path / "page.html", progress=False)
+    browser.get(place.as_uri())
+    said = browser.find_element("id", "about").text
+    assert all(
+        word in said
+        for word in (header().model, header().evaluator, f"criterion {header().criterion}", "dysens ")
+    )
+    # Two layers that lose 8 % each at a half: 5 % of each would add up to a tenth.
+    assert page_data(Sensitivities.load(tmp_path / "sens.jsonl"))["threshold"] == 0.05
+    layers = [f"{path}.{place}" for path in PATHS.values() for place in range(2)]
+    points = [
+        Point(path, path, ratio, None, loss) for path in layers for ratio, loss in ((0.1, 0.01), (0.5, 0.9))
+    ]
+    assert page_data(Sensitivities(points, 0.9))["threshold"] == 0.02
 
 
 def test_rows_are_sorted_by_any_column(page: Page, sens: Sensitivities) -> None:

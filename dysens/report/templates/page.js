@@ -12,7 +12,7 @@ const state = {
   language: DATA.language ?? (navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en"),
   dark: matchMedia("(prefers-color-scheme: dark)").matches,
   mode: "loss",
-  threshold: Math.min(0.05, SCALE.top),
+  threshold: Math.min(DATA.threshold, SCALE.top),
   target: nearestTarget(0.3),
   cautious: true,
   sort: {key: null, down: false},
@@ -191,7 +191,8 @@ function showWords() {
   const points = GROUPS.reduce((sum, group) => sum + group.points.length, 0);
   const baseline = DATA.baseline === null ? null : Number(DATA.baseline.toPrecision(6));
   const facts = words.facts(GROUPS.length, points, baseline, DATA.higherIsBetter);
-  byId("facts").textContent = DATA.source ? `${DATA.source} · ${facts}` : facts;
+  byId("facts").textContent = [DATA.source, facts].filter(Boolean).join(" · ");
+  byId("about").textContent = words.about(DATA.about).filter(Boolean).join(" · ");
   byId("language").textContent = words.otherLanguage;
   byId("language").setAttribute("aria-label", words.otherLanguageLabel);
   byId("curves-note").textContent = words.curvesNote(shortNumber(SCALE.low), shortNumber(SCALE.top));

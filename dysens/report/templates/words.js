@@ -9,6 +9,8 @@ const WORDS = {
     facts: (groups, points, baseline, higher) =>
       `${groups} groups, ${points} points` +
       (baseline === null ? "" : `; the whole model scores ${baseline} (${higher ? "higher" : "lower"} is better)`),
+    about: ({model, metric, criterion, date, version}) =>
+      [model, metric && `scored by ${metric}`, criterion && `criterion ${criterion}`, date, `dysens ${version}`],
     choose: "Choose ratios",
     mode: "Choose by",
     byLoss: "Loss per layer",
@@ -72,6 +74,8 @@ const WORDS = {
     facts: (groups, points, baseline, higher) =>
       `${groups} 个通道组，${points} 个测点` +
       (baseline === null ? "" : `；完整模型得分 ${baseline}（越${higher ? "高" : "低"}越好）`),
+    about: ({model, metric, criterion, date, version}) =>
+      [model, metric && `评分：${metric}`, criterion && `依据：${criterion}`, date, `dysens ${version}`],
     choose: "选择剪枝率",
     mode: "选择方式",
     byLoss: "按单层损失",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dysens.cli._files import kept_in
 from dysens.cli._models import model_name, subject_of
 from dysens.cli._options import (
+    LOSSES,
     Command,
     add_choice_of_filters,
     add_json,
@@ -129,6 +130,13 @@ GROUPS = Command(
     "dysens groups mobilenet_v1\ndysens groups net:build --input-shape 1,3,32,32 --explain stem.0.weight",
     _add_groups,
     _groups,
+    columns={
+        "param": "name of the weight whose filters go",
+        "channels": "how many there are",
+        "units": "how many can go one at a time",
+        "layers": "how many layers are cut along",
+        "rule": "which of them may go together",
+    },
 )
 SWEEP = Command(
     "sweep",
@@ -140,6 +148,7 @@ SWEEP = Command(
     _add_sweep,
     _sweep,
     kept=lambda options: kept_in(options.sen_file),
+    columns=LOSSES,
 )
 SEARCH = Command(
     "search",
@@ -149,6 +158,12 @@ SEARCH = Command(
     _add_search,
     _search,
     kept=lambda options: kept_in(options.sen_file),
+    columns={
+        "ratio": "the largest share of filters that may go",
+        "loss there": "relative loss at that ratio",
+        "too much": "the next ratio of the grid, which loses more",
+        "data seen": "share of the data that decided it",
+    },
 )
 
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dysens.cli._options import Command, add_json, add_rule, add_sensitivities
+from dysens.cli._options import LOSSES, Command, add_json, add_rule, add_sensitivities
 from dysens.cli._terminal import CommandParser, Output, number, one_of
 from dysens.errors import DysensError
 
@@ -147,6 +147,7 @@ SHOW = Command(
     "dysens show sens.jsonl --loss 0.05\ndysens show sens.jsonl --sort loss | head",
     _add_show,
     _show,
+    columns=LOSSES,
 )
 MERGE = Command(
     "merge",

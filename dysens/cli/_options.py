@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from dysens.ratios import Target
     from dysens.sweep import Executor
 
+LOSSES = {
+    "layer": "the group's first layer, as in the model",
+    "0.1, 0.2 ..": "relative loss of score with that share of filters gone",
+    "<= L": "with --loss: the largest ratio that loses no more",
+}
+"""What the columns of a table of losses mean."""
+
 FAST = ("auto", "on", "off")
 CRITERION_NAMES = (*CRITERIA, "variance")
 

@@ -220,6 +220,10 @@ PRUNE = Command(
     "dysens prune configs/ocr/ch_PP-OCRv3_det.yml sens.jsonl --flops 0.5",
     _add_prune,
     _prune,
+    columns={
+        "before, after": "channels of the group's layers",
+        "FLOPs": "of one forward; a multiply-add is one",
+    },
 )
 TRAIN = Command(
     "train",

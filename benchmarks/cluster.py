@@ -459,9 +459,7 @@ def scaling(seconds: float = 0.25) -> str:
     ]
     model, evaluate = build()
     ds = dysens.DygraphSensitivity(model, SHAPE)
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    alone = {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": 4}
-    places: dict[str, Executor] = {"processes": Processes(), "Ray": dysens.Ray("local", **alone)}
+    places: dict[str, Executor] = {"processes": Processes(), "Ray": dysens.Ray("local", num_cpus=0.5)}
     for where, executor in places.items():
         one = 0.0
         for workers in (1, 2, 4):

@@ -118,17 +118,17 @@ class Ray(Executor):
         if ray.is_initialized():
             return False
         options = {"logging_level": logging.WARNING, "log_to_driver": False, **self._options}
+        address = _running_cluster() if self._address == "auto" else self._address
+        if address is None or address == "local":
+            logger.info("A Ray cluster is started on this machine, for this run.")
+            start_alone(ray, **options)
+            return True
         try:
-            ray.init(address=self._address, **options)
+            ray.init(address=address, **options)
         except ConnectionError as error:
-            if self._address != "auto":
-                raise InputError(
-                    f"No Ray cluster answers at {self._address}: {error}. Is it running, and can this machine reach it?"
-                ) from error
-            logger.info("There is no Ray cluster here, so one is started on this machine, for this run.")
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            alone = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-            ray.init(address="local", **{**alone, **options})
+            raise InputError(
+                f"No Ray cluster answers at {address}: {error}. Is it running, and can this machine reach it?"
+            ) from error
         return True
 
     def _environment(self) -> dict[str, Any]:
@@ -147,6 +147,36 @@ class Ray(Executor):
             f"A worker needs {self._num_cpus:g} CPUs and {self._num_gpus:g} GPUs, and no machine of the cluster has as many "
             f"(at most {largest['CPU']:g} and {largest['GPU']:g}): it waits for one that has."
         )
+
+
+def _running_cluster() -> str | None:
+    """The cluster that this machine belongs to; None if there is none.
+
+    Ray's own "auto" would also take what another program has started for itself, and which ends with it.
+    """
+    from ray._private import services
+
+    address: str | None = os.environ.get("RAY_ADDRESS") or services.find_bootstrap_address(None)
+    return address
+
+
+def start_alone(ray: Any, **options: Any) -> None:
+    """Start a cluster that nobody else can reach, and that reports to nobody.
+
+    Args:
+        ray: The package.
+        options: For ``ray.init``.
+    """
+    from ray._private import ray_constants
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    # As on Windows and macOS: Ray listens on the loopback only, whereas elsewhere it turns 127.0.0.1 into an outer address.
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        ray.init(address="local", **{"include_dashboard": False, **options})
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _ray() -> Any:

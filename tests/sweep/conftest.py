@@ -20,17 +20,11 @@ def gate(tmp_path):
 @pytest.fixture(scope="session")
 def ray_cluster():
     """A Ray cluster on this machine, for all tests: it takes longer to start than they do. Nothing leaves the machine."""
+    from dysens.sweep._ray import start_alone
+
     ray = pytest.importorskip("ray", reason="Ray needs Python 3.10")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(
-        address="local",
-        num_cpus=4,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        object_store_memory=100 * 2**20,
-        _node_ip_address="127.0.0.1",
-    )
+    start_alone(ray, num_cpus=4, log_to_driver=False, logging_level="ERROR", object_store_memory=100 * 2**20)
     yield ray
     ray.shutdown()
 

@@ -37,6 +37,7 @@ import psutil  # type: ignore[import-untyped]
 from paddle import nn
 
 import dysens
+from dysens.compiled import available_cores
 from dysens.errors import DysensError
 
 HOME = Path(__file__).parents[1]
@@ -453,6 +454,8 @@ def scaling(seconds: float = 0.25) -> str:
     from dysens.sweep import Executor, Processes
 
     lines = [
+        f"(On {available_cores()} cores, with a load of {os.getloadavg()[0]:.0f} before the first sweep.)",
+        "",
         f"| workers | where | seconds until the first point | seconds for {4 * len(RATIOS)} points of {seconds} s | times one | "
         "overhead a point |",
         "|---|---|---|---|---|---|",

@@ -53,17 +53,18 @@ def test_the_backbone_is_pruned_together_with_the_branch_of_training(config, nam
 @pytest.mark.once("paddle26")
 def test_pp_lcnet_v3_fuses_after_the_cut(config):
     """Every block of the unfused backbone has several branches; cut, they still add up to one convolution."""
-    task = OcrTask(config("ch_PP-OCRv4_det", "Global.pretrained_model=null", *SMALL_DET))
-    model = task.model
-    randomize(model)
-    ds = DygraphSensitivity(model, task.example_inputs, criterion="l1")
+    backbone = OcrTask(config("ch_PP-OCRv4_det", "Global.pretrained_model=null", *SMALL_DET)).model.backbone
+    randomize(backbone)
+    ds = DygraphSensitivity(backbone, [1, 3, 64, 64], criterion="l1")
     ds.prune_vars(random_ratios(ds))
-    before = answer(task)
-    assert reparameterize(model) > 10
-    np.testing.assert_allclose(answer(task), before, rtol=1e-3, atol=1e-5)
+    before = answer(backbone)
+    assert reparameterize(backbone) > 10
+    for one, other in zip(before, answer(backbone)):
+        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-5 * np.abs(one).max())
 
 
-def answer(task: OcrTask) -> np.ndarray:
-    task.model.eval()
+def answer(backbone: paddle.nn.Layer) -> list[np.ndarray]:
+    backbone.eval()
+    paddle.seed(3)
     with paddle.no_grad():
-        return task.model(*task.example_inputs)["maps"].numpy()
+        return [each.numpy() for each in backbone(paddle.rand([1, 3, 64, 64]))]

@@ -225,7 +225,7 @@ class TestThen:
         assert len(done) <= 4
 
 
-class TestCrew:
+class TestThreadPlan:
     def test_few_batches_share_all_cores(self):
         assert thread_plan(0, 4) == thread_plan(1, 4) == thread_plan(3, 4) == ThreadPlan(1, 4)
 

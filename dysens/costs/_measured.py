@@ -203,13 +203,17 @@ def cpu_config(
 
 
 def _files_at(prefix: str | Path) -> tuple[Path, Path]:
+    import paddle
+
     files = model_files(prefix)
     weights = Path(f"{prefix}.pdiparams")
     if weights not in files or len(files) < 2:
         raise InputError(
             f'There is no exported model at "{prefix}": it needs .pdiparams and one of {", ".join(PROGRAM_SUFFIXES)}.'
         )
-    return files[0], weights
+    programs = [file for file in files if file.suffix in PROGRAM_SUFFIXES]
+    # Paddle 2 crashes on a program of Paddle 3 that lies beside its own.
+    return programs[-1] if paddle.__version__.startswith("2.") else programs[0], weights
 
 
 def model_files(prefix: str | Path) -> list[Path]:

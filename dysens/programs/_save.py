@@ -20,7 +20,7 @@ from paddle import nn
 from dysens.atomic import folder_beside, replace_folder
 from dysens.compiled import SYMPTOM, interpolation_rewritten, quietly
 from dysens.costs import Array, Inputs, Predictor, file_size, model_files
-from dysens.errors import DysensError, InputError, ProofError
+from dysens.errors import DysensError, InputError, ProofError, in_a_sentence
 from dysens.model import preserved
 from dysens.programs._layer import ProgramLayer
 from dysens.programs._load import TOLERANCE, in_dynamic_mode, outputs_apart, run_eagerly
@@ -105,6 +105,7 @@ def save_inference(
                     arrays,
                     check,
                     partial(_name_outputs, model.fetch_names),
+                    needs_onednn=False,
                 )
         except DysensError:
             raise
@@ -155,6 +156,7 @@ def saved_and_run(
     check: Check | None = None,
     change: Callable[[Path], object] | None = None,
     settings: Callable[[Path], object] | None = None,
+    needs_onednn: bool = True,
 ) -> list[Array]:
     """Saves a network so that Paddle's default predictor runs it; the predictor's outputs for some inputs.
 
@@ -167,6 +169,7 @@ def saved_and_run(
         check: See there; by default whatever runs is taken.
         change: What is done to the files before they run.
         settings: Writes what else belongs to the export, beside a prefix that it is given.
+        needs_onednn: Whether it has to run with oneDNN's kernels, as Paddle's predictor does by default.
     """
 
     def attempt(surroundings: AbstractContextManager[None]) -> list[Array]:
@@ -178,7 +181,7 @@ def saved_and_run(
                 )
             if change is not None:
                 change(beside)
-            outputs = Predictor(beside).answer(inputs)
+            outputs = _answered(beside, inputs, needs_onednn)
             if check is not None:
                 check(beside, outputs)
             if settings is not None:
@@ -195,6 +198,19 @@ def saved_and_run(
             raise
         logger.info("Upsampling is written in a way that oneDNN of this Paddle version can run.")
         return attempt(interpolation_rewritten())
+
+
+def _answered(prefix: Path, inputs: Inputs, needs_onednn: bool) -> list[Array]:
+    try:
+        return Predictor(prefix).answer(inputs)
+    except Exception as error:
+        if needs_onednn or SYMPTOM in str(error):
+            raise
+        outputs = Predictor(prefix, onednn=False).answer(inputs)
+        logger.warning(
+            "It runs without oneDNN only, as networks with channels last do: %s", in_a_sentence(error)
+        )
+        return outputs
 
 
 def _name_outputs(names: Sequence[str], prefix: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
@@ -11,6 +12,7 @@ import pytest
 from paddle import nn
 
 from dysens import DygraphSensitivity, load_pruned, save_pruned
+from dysens.evaluators import Evaluator
 from dysens.model import fingerprint
 from dysens.programs import layer_of_program, load_inference
 from programs.nets import PROGRAM, ConvNet, Reader, exported
@@ -102,6 +104,36 @@ def test_pruned_saved_and_loaded(tmp_path: Path) -> None:
     again = load_pruned(load_inference(prefix), tmp_path / "pruned")
     x = noise(2, 3, 8, 8)
     np.testing.assert_array_equal(again(x).numpy(), model(x).numpy())
+
+
+class FirstOutput(Evaluator):
+    name = "mean of the first output"
+
+    def batches(self) -> list[np.ndarray]:
+        return [np.random.default_rng(n).uniform(-1, 1, (2, 3, 8, 8)).astype("float32") for n in range(2)]
+
+    def arguments(self, batch: np.ndarray) -> tuple[paddle.Tensor]:
+        return (paddle.to_tensor(batch),)
+
+    def measure(self, outputs: Any, batch: Any) -> float:
+        return float(np.asarray(outputs)[..., 0].mean())
+
+    def score(self, measurements: Any) -> float:
+        return 1.0 + float(np.mean(measurements))
+
+
+def test_costs_and_a_compiled_copy_as_of_the_network(net: nn.Layer, tmp_path: Path) -> None:
+    model = load_inference(exported(net, tmp_path, [None, 3, 8, 8]))
+    ds, live = (DygraphSensitivity(each, [2, 3, 8, 8]) for each in (model, net))
+    (name, *_) = [group.name for group in ds.groups]
+    served, run = (
+        ds.sensitive(FirstOutput(), ratios=[0.5], target_vars=[name], fast=fast, progress=False).points
+        for fast in ("on", "off")
+    )
+    assert [point.metric for point in served] == pytest.approx([point.metric for point in run], abs=1e-5)
+    mine, theirs = (each.prune_vars({name: 0.5}) for each in (ds, live))
+    assert (mine.flops_before, mine.flops_after) == (theirs.flops_before, theirs.flops_after)
+    assert (mine.params_before, mine.params_after) == (theirs.params_before, theirs.params_after)
 
 
 def test_files_by_name(tmp_path: Path) -> None:

@@ -150,15 +150,13 @@ def _goes_on(options: Namespace) -> str | None:
     """Training and exporting go on from the saved cut."""
     if kept_of(options.output) is None:
         return None
-    words = [
-        "dysens",
-        "train" if options.train else "export",
-        options.model,
-        "--weights",
-        str(options.output / PRUNED),
-    ]
-    for text in options.set:
-        words += ["--set", text]
+    words = ["dysens", "train" if options.train else "export", options.model]
+    words += ["--weights", f"{options.output / PRUNED}.pdparams"]
+    words += [word for text in options.set for word in ("--set", text)]
+    for shape in options.input_shape or ():
+        words += ["--input-shape", ",".join(map(str, shape))]
+    if options.submodel is not None:
+        words += ["--submodel", options.submodel]
     return shlex.join(words)
 
 

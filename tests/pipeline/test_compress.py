@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def images():
 
 def nothing():
     return None
+
+
+class Interrupted(Agreement):
+    def score(self, measurements):
+        score = super().score(measurements)
+        if len(self.scores) > 2:  # the whole network, the cut one
+            raise KeyboardInterrupt
+        return score
+
+
+def interrupted():
+    model = network()
+    evaluator = Interrupted(model)
+    return model, evaluator
 
 
 def fall(model):
@@ -278,3 +293,17 @@ def test_the_command_says_why_it_did_not_train(home, capfd):
     assert "train it all the same with --anyway" in printed.err
     assert main([*words, "--data", "own_network:nothing", "-o", "other"]) == 1
     assert 'The data "own_network:nothing" have to be' in capfd.readouterr().err
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(home, capfd):
+    words = ["compress", "own_network:interrupted", *SHAPED, "--flops", "0.3", "--export", "-o", "out"]
+    assert main(words) == 130
+    said = capfd.readouterr().err
+    assert (
+        "Interrupted: the compressed network is safe in out/pruned.pdparams, with its plan. To go on from there:"
+        in said
+    )
+    command = shlex.split(said.splitlines()[-1])
+    assert command[:3] == ["dysens", "export", "own_network:interrupted"]
+    assert main(command[1:]) == 0
+    assert Path("inference/inference.pdiparams").is_file()

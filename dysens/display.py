@@ -34,7 +34,7 @@ def table_text(
         width: Columns of the terminal; None for as many as it takes.
         gap: Spaces between columns.
     """
-    names = [shortened(label, max((width or WIDE) - taken(columns, gap), SHORTEST_LABEL)) for label in labels]
+    names = short_names(labels, max((width or WIDE) - taken(columns, gap), SHORTEST_LABEL))
     side = max(map(len, names))
     widths = [max(map(len, column)) for column in columns]
     rows = []
@@ -66,6 +66,31 @@ def shortened(label: str, length: int) -> str:
     end = label[-(length - 1) :]
     whole_names = end.partition(".")[2]
     return f"…{whole_names or end}"
+
+
+def short_names(labels: Sequence[str], length: int) -> list[str]:
+    """Labels, shortened where they are too long, so that different ones stay different.
+
+    Where ends alone are the same, the beginning is kept too; where even that is not enough, the whole label.
+
+    Example:
+        >>> short_names(["teacher.backbone.stage.conv", "student.backbone.stage.conv", "head"], 16)
+        ['teache…tage.conv', 'studen…tage.conv', 'head']
+    """
+
+    def of_both_ends(label: str, length: int) -> str:
+        head = (length - 1) * 2 // 5
+        return label if len(label) <= length else f"{label[:head]}…{label[head + 1 - length :]}"
+
+    names = [shortened(label, length) for label in labels]
+    for shorter in (of_both_ends, lambda label, _: label):
+        owners: dict[str, set[str]] = {}
+        for label, name in zip(labels, names):
+            owners.setdefault(name, set()).add(label)
+        names = [
+            shorter(label, length) if len(owners[name]) > 1 else name for label, name in zip(labels, names)
+        ]
+    return names
 
 
 def heat_html(frame: pd.DataFrame, notes: Iterable[str] = ()) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Union
 import dysens
 from dysens.atomic import write_whole
 from dysens.costs import Costs
+from dysens.display import short_names
 from dysens.errors import InputError, UnreachableError
 from dysens.progress import progress
 from dysens.ratios import (
@@ -31,6 +32,7 @@ from dysens.results import Point, Sensitivities, header_of
 TARGETS = tuple(percent / 100 for percent in range(2, 100, 2))
 """Shares of the FLOPs to remove that a page offers."""
 
+SHORT = {"caption": 24, "heading": 30}  # letters of a label above a panel, and beside the heat map
 THRESHOLDS, ADDED_UP = (0.05, 0.03, 0.02, 0.01, 0.005, 0.002), 0.1
 """Losses per layer that a page may begin with, and what they may add up to."""
 
@@ -62,7 +64,7 @@ def page_data(
         "higherIsBetter": sens.higher_is_better,
         "about": about(sens),
         "threshold": sensible_threshold(sens),
-        "groups": [_group(sens, name) for name in names],
+        "groups": _groups(sens, names),
         "costs": None if usable is None else _costs(usable, names),
         "withoutCosts": [_label(sens, name) for name in unknown],
         "targets": [] if usable is None or not budgets else _budget_rows(sens, usable, names, show_progress),
@@ -115,6 +117,15 @@ def _names(sens: Sensitivities, costs: Costs | None) -> list[str]:
     found = dict.fromkeys([*sens, *(point.param for point in sens.partial_points)])
     order = {} if costs is None else {group.name: index for index, group in enumerate(costs.groups)}
     return sorted(found, key=lambda name: order.get(name, len(order)))
+
+
+def _groups(sens: Sensitivities, names: Sequence[str]) -> list[dict[str, Any]]:
+    groups = [_group(sens, name) for name in names]
+    labels = [group["label"] for group in groups]
+    for key, length in SHORT.items():
+        for group, short in zip(groups, short_names(labels, length)):
+            group[key] = short
+    return groups
 
 
 def _group(sens: Sensitivities, name: str) -> dict[str, Any]:

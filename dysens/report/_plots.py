@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from dysens.display import loss_text, scale_top, shortened
+from dysens.display import loss_text, scale_top, short_names
 from dysens.errors import InputError
 from dysens.progress import in_notebook
 from dysens.report._plot_data import BudgetPoint, Panel, curve_panels, loss_table, width_table
@@ -48,8 +48,9 @@ def sensitivity_curves(sens: Sensitivities, threshold: float | None = None, mono
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
     losses = [loss for panel in panels for loss in panel.losses]
     top = scale_top(losses)
-    for axis, panel in zip(axes, panels):
-        _draw_panel(axis, panel, top, threshold)
+    titles = short_names([panel.label for panel in panels], _PANEL_LABEL)
+    for axis, panel, title in zip(axes, panels, titles):
+        _draw_panel(axis, panel, title, top, threshold)
     for axis in axes[len(panels) :]:
         axis.remove()
     # The panels of the last row may have no neighbour below to carry the numbers.
@@ -64,7 +65,7 @@ def sensitivity_curves(sens: Sensitivities, threshold: float | None = None, mono
     return figure
 
 
-def _draw_panel(axis: Axes, panel: Panel, top: float, threshold: float | None) -> None:
+def _draw_panel(axis: Axes, panel: Panel, title: str, top: float, threshold: float | None) -> None:
     axis.axhline(0, color=_GREY, linewidth=0.5)
     axis.plot(panel.ratios, panel.losses, color=_BLUE, linewidth=1.4, marker="o", markersize=2.5)
     axis.fill_between(panel.ratios, 0, panel.losses, color=_BLUE, alpha=0.12, linewidth=0)
@@ -73,7 +74,7 @@ def _draw_panel(axis: Axes, panel: Panel, top: float, threshold: float | None) -
         axis.axhline(threshold, color=_RED, linewidth=0.7, linestyle="--")
     if panel.chosen is not None:
         axis.axvline(panel.chosen, color=_RED, linewidth=0.9)
-    axis.set_title(shortened(panel.label, _PANEL_LABEL), fontsize=7, pad=3)
+    axis.set_title(title, fontsize=7, pad=3)
     axis.tick_params(labelsize=6, length=2)
     axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     _quiet(axis)

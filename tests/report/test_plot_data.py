@@ -8,7 +8,7 @@ import pytest
 
 from dysens import DygraphSensitivity
 from dysens.demos.digits import INPUT_SHAPE, DigitNet
-from dysens.display import scale_top, shortened
+from dysens.display import scale_top, short_names, shortened
 from dysens.errors import InputError, UnreachableError
 from dysens.pruning import PruneOutcome, PrunePlan
 from dysens.report import (
@@ -132,3 +132,16 @@ def test_budgets_out_of_reach_are_left_out(swept: tuple[DygraphSensitivity, Sens
 def test_if_none_is_in_reach_it_is_said(swept: tuple[DygraphSensitivity, Sensitivities]) -> None:
     with pytest.raises(UnreachableError):
         budget_points(*swept, [0.99])
+
+
+def test_short_names_of_different_layers_differ():
+    layers = [
+        f"{part}.backbone.stages.{stage}.blocks.0.conv"
+        for part in ("Student", "Teacher")
+        for stage in range(3)
+    ]
+    for length in (8, 12, 16, 24, 60):
+        assert len(set(short_names(layers, length))) == len(layers)
+    assert short_names(layers, 60) == layers
+    assert max(map(len, short_names(layers, 30))) <= 30
+    assert short_names(["same", "same"], 2) == ["…e", "…e"]

@@ -20,14 +20,6 @@ function shortNumber(value) {
   return String(Object.is(rounded, -0) ? 0 : rounded);
 }
 
-// The end of a label that is too long, from a dot on: what tells layers apart stands there.
-function shortened(label, length) {
-  if (label.length <= length) return label;
-  const end = label.slice(-(length - 1));
-  const dot = end.indexOf(".");
-  return "…" + (dot >= 0 && dot < end.length - 1 ? end.slice(dot + 1) : end);
-}
-
 // One loss scale for all panels and cells: up to the largest loss, but a loss of 1 means all is lost, and more says no more.
 function lossScale(groups) {
   const losses = groups.flatMap((group) => [...group.points, ...group.partial].map((point) => point[1]))
@@ -42,7 +34,7 @@ class Panel {
   constructor(group, scale) {
     this.group = group;
     this.scale = scale;
-    this.caption = html("figcaption", {title: group.label}, [shortened(group.label, 24)]);
+    this.caption = html("figcaption", {title: group.label}, [group.caption]);
     this.note = html("span", {class: "muted"});
     this.threshold = svg("line", {class: "threshold", x1: PANEL.left, x2: PANEL.width - PANEL.right});
     this.chosen = svg("line", {class: "chosen", y1: PANEL.top, y2: PANEL.height - PANEL.bottom});
@@ -163,7 +155,7 @@ function heatTable(groups, scale, words) {
   const head = html("tr", {}, [html("td"), ...ratios.map((ratio) => html("th", {scope: "col"}, [String(ratio)]))]);
   const rows = groups.map((group) => {
     const losses = new Map(group.points);
-    const name = html("th", {scope: "row", title: group.label}, [shortened(group.label, 30)]);
+    const name = html("th", {scope: "row", title: group.label}, [group.heading]);
     return html("tr", {}, [name, ...ratios.map((ratio) => heatCell(group, ratio, losses.get(ratio), scale, words))]);
   });
   return [html("thead", {}, [head]), html("tbody", {}, rows)];

@@ -136,7 +136,8 @@ class EvaluatorScorer(Scorer):
             if self._chunks is None:
                 state, memory = self._fast.state, _Memory(self._model)
                 measured.update(self._first_pass())
-                self._carries = memory.changed()
+                # A forward that a copy stands in for was seen to leave nothing behind.
+                self._carries = not len(self._fast.copies) and memory.changed()
                 if self._carries:
                     memory.restore()
                     measured = {}

@@ -167,7 +167,8 @@ class FastForward:
         Raises:
             UnservableError: None may, for a reason that holds for all calls.
         """
-        for path, layer in self._model.named_sublayers(include_self=True):
+        layers = list(self._model.named_sublayers(include_self=True))
+        for path, layer in layers:
             if layer.training:
                 # Not only this call: statistics or weights may change, and the copy would not know.
                 raise UnservableError(f"the evaluation runs the model in training mode{_at(path)}")
@@ -177,7 +178,7 @@ class FastForward:
                 )
         if self._watch is not None and self._watch.changed():
             raise UnservableError("the evaluation changes weights or statistics of the model")
-        state = self._attributes.state()
+        state = self._attributes.state(layers=layers)
         if state["auto_cast"][0] not in ("AmpLevel.O0", "0"):
             raise UnservableError("the evaluation runs under auto_cast")
         same = (

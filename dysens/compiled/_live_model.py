@@ -35,7 +35,7 @@ class Observation:
         outputs: What it returned.
         layers: For each step, the id of its layer.
         elapsed: For each step, the share of the time that had passed when it ended.
-        seconds: How long it took.
+        seconds: What it took of the processor: who else is at work on the machine must not count.
     """
 
     outputs: Any
@@ -117,9 +117,9 @@ class LiveModel:
         with preserved(self.model):
             StepCounter(self.model, note)
             with noticing(self.model) as notes:
-                start = time.perf_counter()
+                start, worked = time.perf_counter(), time.process_time()
                 outputs = self._run(call, given)
-                seconds = time.perf_counter() - start
+                seconds, worked = time.perf_counter() - start, time.process_time() - worked
             if notes.reason:
                 raise UnservableError(notes.reason)
             if tensors.changed(notes.written_first):
@@ -128,7 +128,7 @@ class LiveModel:
             self._refuse_memory(call, outputs, plain, notes)
         if largest_difference(given, list(call.tensors)) != 0:
             raise UnservableError("its forward writes into its inputs")
-        return Observation(outputs, tuple(layers), tuple((end - start) / seconds for end in ends), seconds)
+        return Observation(outputs, tuple(layers), tuple((end - start) / seconds for end in ends), worked)
 
     def _refuse_memory(self, call: Packed, outputs: Any, before: State, notes: Notes) -> None:
         """What the forward assigns before it reads it keeps nothing between calls; anything else might."""
@@ -183,7 +183,7 @@ class LiveModel:
         """See that a copy gives what the live model gives for a call, whole and masked; only inside `alone`.
 
         Returns:
-            How many seconds the copy takes for it.
+            How many seconds of the processor the copy takes for it.
 
         Raises:
             UnservableError: It does not.
@@ -196,9 +196,9 @@ class LiveModel:
             )
         seconds = observation.seconds
         for plan in self._checks:
-            start = time.perf_counter()
+            start = time.process_time()
             outputs = copy(call, self._consumers.masks(plan))
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
             apart_masked = self.difference(outputs, call, plan)
             if apart_masked is not None and apart_masked <= TOLERANCE:
                 return seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import types
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import paddle
@@ -125,14 +125,15 @@ class AttributeWatch:
         self._seen: dict[int, _Seen] = {}
         self._beside, self._asks_environment = _beside(model)
 
-    def state(self, whole: bool = False) -> State:
+    def state(self, whole: bool = False, layers: Sequence[tuple[str, paddle.nn.Layer]] = ()) -> State:
         """What there is now, by layer path; it stays as it is when the model changes.
 
         Args:
             whole: Look into what nobody reads, too.
+            layers: The model's layers, from whoever has just listed them: that takes as long as the rest.
         """
         found: dict[str, Any] = {}
-        layers = list(self._model.named_sublayers(include_self=True))
+        layers = layers or list(self._model.named_sublayers(include_self=True))
         watched = frozenset(id(layer) for _, layer in layers)
         for path, layer in layers:
             own = layer.__dict__

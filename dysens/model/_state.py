@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from argparse import Namespace
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from dataclasses import is_dataclass
+from types import SimpleNamespace, TracebackType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -71,6 +73,9 @@ _REGISTRIES = (
 
 # Attributes in which a forward may collect things (outputs of the last call, a memory bank).
 _CONTAINERS = {list, dict, set, deque, OrderedDict}
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+# Settings have fewer and smaller ones; data that a layer refers to are left alone.
+_MOST_CONTAINERS, _LARGEST_ARRAY = 2000, 1_000_000
 
 
 def swap_storage(tensor: paddle.Tensor, new: paddle.Tensor) -> None:
@@ -134,29 +139,64 @@ def _same_bytes(one: paddle.Tensor, other: paddle.Tensor) -> bool:
 
 
 class LayerState:
-    """The attributes and registries of one layer (or other object), by reference, and what its plain containers hold."""
+    """The attributes and registries of one layer (or other object), by reference, and what plain containers in them hold."""
 
     def __init__(self, layer: Any) -> None:
         self._layer = layer
         self._attributes = dict(layer.__dict__)
-        self._registries = {
-            name: value.copy()
-            for name, value in self._attributes.items()
-            if name in _REGISTRIES or type(value) in _CONTAINERS
-        }
+        self._contents: dict[int, tuple[Any, Any]] = {}
+        for name, value in self._attributes.items():
+            if name in _REGISTRIES:
+                self._contents[id(value)] = value, value.copy()
+            elif type(value) not in _PLAIN:
+                self._look_into(value)
+
+    def _look_into(self, value: Any) -> None:
+        """Remember what a container, an array or a bag of settings holds, and what is inside of that."""
+        kind = type(value)
+        if kind in _PLAIN or id(value) in self._contents or len(self._contents) > _MOST_CONTAINERS:
+            return
+        if kind in _CONTAINERS:
+            self._contents[id(value)] = value, value.copy()
+            inside: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        elif kind is tuple:
+            inside = value
+        elif kind is np.ndarray and not value.dtype.hasobject and value.size <= _LARGEST_ARRAY:
+            self._contents[id(value)] = value, value.copy()
+            return
+        elif _is_settings(value):
+            self._contents[id(value)] = value.__dict__, dict(value.__dict__)
+            inside = value.__dict__.values()
+        else:
+            return
+        for each in inside:
+            if type(each) not in _PLAIN:
+                self._look_into(each)
 
     def restore(self) -> None:
-        """Put every attribute and registry entry back."""
+        """Put every attribute, registry entry and item of a container back."""
         own = self._layer.__dict__
         for name in [name for name in own if name not in self._attributes]:
             del own[name]
         own.update(self._attributes)
-        for name, contents in self._registries.items():
-            own[name].clear()
+        for held, contents in self._contents.values():
+            if isinstance(held, np.ndarray):
+                if held.flags.writeable:
+                    held[...] = contents
+                continue
+            held.clear()
             if isinstance(contents, (list, deque)):
-                own[name].extend(contents)
+                held.extend(contents)
             else:
-                own[name].update(contents)
+                held.update(contents)
+
+
+def _is_settings(value: Any) -> bool:
+    """Whether an object is a bag of values; helpers that do something may be in use elsewhere, and are left alone."""
+    bag = isinstance(value, (SimpleNamespace, Namespace)) or (
+        is_dataclass(value) and not isinstance(value, type)
+    )
+    return bag and isinstance(getattr(value, "__dict__", None), dict)
 
 
 class OptimizerState:
@@ -293,10 +333,24 @@ def _tensors_and_kind(model: paddle.nn.Layer) -> Iterator[tuple[paddle.Tensor, b
                     seen.add(id(tensor))
                     yield tensor, is_state or (tensor.stop_gradient and tensor.ndim < 2)
         for name, value in layer.__dict__.items():
-            if type(value) in _CONTAINERS and value and name not in _REGISTRIES:
-                held = value.values() if isinstance(value, dict) else value
-                loose += [each for each in held if isinstance(each, paddle.Tensor)]
+            if type(value) not in _PLAIN and name not in _REGISTRIES:
+                loose += _tensors_in(value)
     yield from ((tensor, True) for tensor in {id(t): t for t in loose}.values() if id(tensor) not in seen)
+
+
+def _tensors_in(value: Any, levels: int = 6) -> Iterator[paddle.Tensor]:
+    """The tensors in nested containers and settings; one that is an attribute itself belongs to the layer."""
+    if type(value) in _CONTAINERS or type(value) is tuple:
+        inside = value.values() if isinstance(value, dict) else value
+    elif _is_settings(value):
+        inside = vars(value).values()
+    else:
+        return
+    for each in inside:
+        if isinstance(each, paddle.Tensor):
+            yield each
+        elif levels and type(each) not in _PLAIN:
+            yield from _tensors_in(each, levels - 1)
 
 
 def forward_state(model: paddle.nn.Layer) -> list[TensorState]:

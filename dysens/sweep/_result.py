@@ -76,8 +76,17 @@ class SearchResult:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Group name to ratio, for `prune_vars`; groups that cannot be pruned within the target are left out."""
+        """Group name to ratio, for `prune_vars`; groups that cannot be pruned within the target are left out.
+
+        On the data that there are, every one of them is within the target. Those that are `untold` may not be on others: the
+        search has warned of them, and `told_ratios` leaves them out.
+        """
         return {group.name: group.ratio for group in self.groups if group.ratio > 0}
+
+    @property
+    def told_ratios(self) -> dict[str, float]:
+        """The ratios without those of groups for which there are too few samples to tell."""
+        return {group.name: group.ratio for group in self.groups if group.ratio > 0 and group.told}
 
     @property
     def untold(self) -> tuple[GroupRatio, ...]:
@@ -123,7 +132,8 @@ class SearchResult:
         if self.untold:
             lines.append(
                 f"{self.samples} samples cannot tell a loss of {self.target_loss:g} for {len(self.untold)} of {len(self.groups)} "
-                "groups (told is False): their ratios are only where the samples lean; use more data or a larger target"
+                "groups (told is False): their ratios are only where the samples lean, and told_ratios leaves them out; use more "
+                "data or a larger target"
             )
         return "\n".join(lines)
 

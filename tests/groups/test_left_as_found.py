@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections import deque
+from types import SimpleNamespace
+
 import numpy as np
 import paddle
 import paddle.nn.functional as F
@@ -228,3 +232,42 @@ def test_a_training_forward_that_needs_more_is_said_not_to_be_tried():
         model, [1, 3, 16, 16], train_inputs=(paddle.randn([1, 3, 16, 16]), paddle.randn([1, 4, 16, 16]))
     )
     assert not tried.prune_vars({"body.weight": 0.5}).untried
+
+
+class Noting(nn.Layer):
+    """Writes down, wherever it can, that it was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head = nn.Conv2D(3, 6, 3), nn.Conv2D(6, 2, 1)
+        self.notes = {"calls": [[], {"deep": [0]}], "last": (deque(), set())}
+        self.bag = SimpleNamespace(calls=0, inner=Namespace(names=[]))
+        self.table = np.zeros(3)
+        self.tensors = [[paddle.zeros([1])]]
+
+    def forward(self, x):
+        calls = self.notes["calls"]
+        calls[0].append(x.shape[0])
+        calls[1]["deep"][0] += 1
+        self.notes["last"][0].append(1)
+        self.notes["last"][1].add(calls[1]["deep"][0])
+        self.bag.calls += 1
+        self.bag.inner.names.append("x")
+        self.table += 1
+        self.tensors[0][0].add_(paddle.ones([1]))
+        return self.head(self.stem(x))
+
+    def everything(self):
+        values = (self.notes, vars(self.bag)["calls"], self.bag.inner.names, self.table, self.tensors)
+        return repr(values)
+
+
+def test_what_a_forward_notes_in_nested_containers():
+    model = Noting()
+    before = model.everything()
+    ds = DygraphSensitivity(model, [1, 3, 8, 8])
+    assert len(ds.groups) == 1
+    assert model.everything() == before
+    x = paddle.ones([1, 3, 8, 8])
+    ds.sensitive(lambda: 1 / (1 + float(model(x).abs().mean())), [0.5], progress=False)
+    assert model.everything() == before

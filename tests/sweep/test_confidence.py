@@ -87,6 +87,7 @@ def test_few_samples_cannot_tell_and_that_is_said(caplog):
     pruned = [group for group in found.groups if group.ratio > 0]
     assert pruned
     assert found.untold
+    assert found.told_ratios.keys() == found.ratios.keys() - {group.name for group in found.untold}
     assert set(found.untold) <= set(pruned)
     # What twelve samples can tell is a gain, never a small loss.
     assert all(group.loss < -0.05 for group in pruned if group.told)

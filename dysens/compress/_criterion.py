@@ -11,6 +11,7 @@ from paddle import nn
 
 from dysens.compress._calibrate import Calibration, Reading, calibrate
 from dysens.compress._eliminate import Order, Reader, eliminate, set_error
+from dysens.compress._gradients import Answer
 from dysens.compress._fold import folding, offsets, ridge_for
 from dysens.compress._samples import read_samples
 from dysens.criteria import GroupCriterion
@@ -37,12 +38,18 @@ class Elimination(GroupCriterion):
     """
 
     def __init__(
-        self, model: nn.Layer, roles: Mapping[str, Role], calibration: Calibration, fold: bool = True
+        self,
+        model: nn.Layer,
+        roles: Mapping[str, Role],
+        calibration: Calibration,
+        fold: bool = True,
+        answers: Mapping[str, Answer] | None = None,
     ) -> None:
         self._tensors = tensors_by_path(model)
         self._roles = roles
         self.calibration = calibration
         self._fold = fold
+        self._answers = dict(answers or {})
         self._inverses: dict[str, tuple[np.ndarray, float]] = {}
         self._orders: dict[ChannelGroup, Order] = {}
 
@@ -128,11 +135,26 @@ class Elimination(GroupCriterion):
         if moments.ndim == 1:
             return _independent(unit, weight, moments, group.size)
         inverse, power = self._inverse(role, reading, weight, moments)
-        own = weight[inside]
+        own, power = self._weighted(role, weight, power)
+        own = own[inside]
         gram = own @ own.T
         if role.conv_groups > 1:
             gram *= _same_block(inside, port.size // role.conv_groups)
         return Reader(unit[inside], inverse[np.ix_(inside, inside)], gram, power)
+
+    def _weighted(self, role: Role, weight: np.ndarray, power: float) -> tuple[np.ndarray, float]:
+        """The weights, so that errors of what they make are errors of the network's outputs, and what to divide them by."""
+        answer = self._answers.get(role.path)
+        if answer is None:
+            # Where no gradient comes from, an error counts little, and not nothing: the layer may matter in training.
+            least = min((answer.power for answer in self._answers.values()), default=1.0)
+            return weight, power / max(least, 1e-30)
+        if role.outputs is None:
+            return weight, power / max(answer.power, 1e-30)
+        made = len(answer.weights) // role.conv_groups
+        by_block = np.sqrt(answer.weights).reshape(role.conv_groups, made)
+        rows = np.repeat(by_block, len(weight) // role.conv_groups, axis=0)
+        return (weight.reshape(len(weight), made, -1) * rows[:, :, None]).reshape(len(weight), -1), 1.0
 
     def _is_centred(self, role: Role) -> bool:
         return bool(offsets(role, self.calibration))

@@ -97,9 +97,7 @@ def shuffled(arrays: Arrays, batch: int, seed: int) -> Iterator[tuple[paddle.Ten
         some = order[start : start + batch]
         padded = np.pad(arrays[0][some], ((0, 0), (0, 0), (4, 4), (4, 4)))
         moves = random.integers(0, 9, (batch, 2))
-        pictures = np.stack(
-            [picture[:, y : y + 32, x : x + 32] for picture, (y, x) in zip(padded, moves)]
-        )
+        pictures = np.stack([picture[:, y : y + 32, x : x + 32] for picture, (y, x) in zip(padded, moves)])
         mirrored = random.random(batch) < 0.5
         pictures[mirrored] = pictures[mirrored, :, :, ::-1]
         yield paddle.to_tensor(pictures), paddle.to_tensor(arrays[1][some])
@@ -120,14 +118,19 @@ def train(model: nn.Layer, arrays: Arrays, steps: int, rate: float, seed: int, b
             schedule.step()
             done += 1
             if done % 100 == 0:
-                print(f"step {done} of {steps}: loss {float(loss):.3f}, {time.process_time():.0f} CPU s", flush=True)
+                print(
+                    f"step {done} of {steps}: loss {float(loss):.3f}, {time.process_time():.0f} CPU s",
+                    flush=True,
+                )
             if done >= steps:
                 break
     model.eval()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("package", type=Path)
     parser.add_argument("network", choices=list(CIFAR))
     parser.add_argument("weights", type=Path)

@@ -7,8 +7,12 @@ from dysens.compress._allocate import UNIFORM, Allocator
 from dysens.compress._calibrate import Calibration, Reading, calibrate
 from dysens.compress._compress import CompressOptions, Decision, compress
 from dysens.compress._criterion import ELIMINATION, Elimination, ErrorCurves, error_curves
+from dysens.compress._distill import DistillOutcome, distill
+from dysens.compress._gradients import Answer, output_answers
 from dysens.compress._latency_target import Stopwatch
+from dysens.compress._layer_times import timed_cost
 from dysens.compress._outcome import CompressOutcome, Trial
+from dysens.compress._output_error import last_layers
 from dysens.compress._samples import Samples, read_samples
 from dysens.compress._subject import Subject
 
@@ -16,10 +20,12 @@ __all__ = [
     "ELIMINATION",
     "UNIFORM",
     "Allocator",
+    "Answer",
     "Calibration",
     "CompressOptions",
     "CompressOutcome",
     "Decision",
+    "DistillOutcome",
     "Elimination",
     "ErrorCurves",
     "Reading",
@@ -29,6 +35,10 @@ __all__ = [
     "Trial",
     "calibrate",
     "compress",
+    "distill",
     "error_curves",
+    "last_layers",
+    "output_answers",
     "read_samples",
+    "timed_cost",
 ]

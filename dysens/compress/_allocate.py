@@ -15,6 +15,7 @@ from dysens.ratios import Curve, ratios_by_flops, ratios_by_params
 logger = logging.getLogger(__name__)
 
 BY_LAYERS = "by layer errors"
+BY_GRADIENTS = "by gradients"
 BY_OUTPUT = "by output errors"
 BY_SWEEP = "by the sweep"
 UNIFORM = "uniform"
@@ -43,7 +44,7 @@ class Allocator:
     Args:
         costs: What the network costs at any ratios.
         curves: By name of the proposal, an error curve for every group.
-        what: "flops" or "params".
+        what: "flops", "params", or "time" (then the FLOPs in ``costs`` are nanoseconds of layers).
         align: Leave a multiple of so many channels in every group that is cut.
     """
 
@@ -56,13 +57,13 @@ class Allocator:
     ) -> None:
         self._costs = costs
         self._curves = dict(curves)
-        self._what = what
+        self.kind = what
         self._align = align
 
     @property
     def what(self) -> str:
         """The kind of cost, in words."""
-        return {"flops": "FLOPs", "params": "parameters"}[self._what]
+        return {"flops": "FLOPs", "params": "parameters", "time": "layers' time"}[self.kind]
 
     @property
     def names(self) -> list[str]:
@@ -72,9 +73,9 @@ class Allocator:
     def share_removed(self, ratios: Mapping[str, float]) -> float:
         """The predicted share of the cost that ratios remove."""
         left, whole = (
-            (self._costs.flops(ratios), self._costs.whole_flops)
-            if self._what == "flops"
-            else (self._costs.params(ratios), self._costs.whole_params)
+            (self._costs.params(ratios), self._costs.whole_params)
+            if self.kind == "params"
+            else (self._costs.flops(ratios), self._costs.whole_flops)
         )
         return 1 - left / whole
 
@@ -113,7 +114,7 @@ class Allocator:
 
     def _least_error(self, curves: Mapping[str, Curve], target: float) -> dict[str, float]:
         choose: Callable[..., dict[str, float]] = (
-            ratios_by_flops if self._what == "flops" else ratios_by_params
+            ratios_by_params if self.kind == "params" else ratios_by_flops
         )
         for depth in (_USUAL_DEPTH, _DEEPEST):
             usable = {

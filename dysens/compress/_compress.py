@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from dysens.compress._allocate import BY_LAYERS, BY_OUTPUT, BY_SWEEP, Allocator, scaled
+from dysens.compress._allocate import BY_GRADIENTS, BY_LAYERS, BY_OUTPUT, BY_SWEEP, UNIFORM, Allocator, scaled
 from dysens.compress._calibrate import Calibration, calibrate
 from dysens.compress._criterion import Elimination
 from dysens.compress._decide import Candidate, Decider
+from dysens.compress._gradients import output_answers
 from dysens.compress._latency_target import Stopwatch, check_runtime
+from dysens.compress._layer_times import timed_cost
 from dysens.compress._outcome import CompressOutcome, Trial
 from dysens.compress._output_error import OutputError
-from dysens.compress._samples import Samples, read_samples
+from dysens.compress._samples import Samples, few, read_samples
 from dysens.compress._sequential import SequentialFolding
 from dysens.compress._subject import Judge, Scoring, Subject, folded_plan
 from dysens.costs import Costs, cost_of
-from dysens.errors import InputError, ProofError
+from dysens.errors import InputError, ProofError, in_a_sentence
 from dysens.evaluators import Evaluator
 from dysens.model import tensors_by_path
 from dysens.progress import Progress, progress
@@ -35,8 +37,10 @@ from dysens.results import Sensitivities, curves_of
 
 logger = logging.getLogger(__name__)
 
-# The share of a group at which one error of the network's outputs is measured, and on how many calls.
-_MEASURED_AT, _MEASURED_CALLS = 0.5, 2
+# The share of a group at which one error of the network's outputs is measured, and on how many samples.
+_MEASURED_AT, _MEASURED_SAMPLES = 0.5, 4
+# How many samples gradients are taken on.
+_PROBED_SAMPLES = 8
 # A cut that is mild enough for every network, to see what its outputs look like.
 _MILD = 0.1
 
@@ -148,12 +152,18 @@ def compress(subject: Subject, data: Any, options: CompressOptions) -> Decision:
         with stage("calibrate"):
             calibration = _calibrated(subject, samples, shown)
         with stage("order"):
-            elimination = Elimination(subject.model, subject.roles, calibration)
+            plain = Elimination(subject.model, subject.roles, calibration)
             for number, group in enumerate(subject.groups):
                 shown.at(group.path)
-                elimination.order(group)
+                plain.order(group)
                 shown.reach(len(samples.calibration) + number + 1)
-        decider = _decider(subject, elimination, samples, options, stage, shown)
+        with stage("compare outputs"):
+            error = _output_error(subject, plain, samples)
+        with stage("order by gradients"):
+            weighted = _weighted(subject, plain, samples, error)
+        with TemporaryDirectory() as layers, stage("time layers" if options.latency is not None else "count"):
+            costs = _costs(subject, weighted, Path(layers) if options.latency is not None else None)
+        decider = _decider(subject, (plain, weighted), costs, error, samples, options, stage, shown)
     decider.notes += _of_short_data(calibration, samples)
     with TemporaryDirectory() as folder:
         stopwatch = _stopwatch(subject, options, Path(folder), decider.notes)
@@ -194,33 +204,45 @@ def _of_short_data(calibration: Calibration, samples: Samples) -> list[str]:
     return [sentence]
 
 
+def _weighted(subject: Subject, plain: Elimination, samples: Samples, error: OutputError) -> Elimination:
+    """Elimination by what errors do to the outputs; the plain one where no gradient comes back from them."""
+    calls = few(samples.calibration, _PROBED_SAMPLES)
+    consumers = {path: subject.roles[path] for path in plain.calibration.readings}
+    try:
+        answers = output_answers(subject.model, consumers, calls, error.watched)
+    except Exception as failure:  # a backward pass is no part of what a model has to be able to do
+        logger.info("no gradients: %s", in_a_sentence(failure))
+        answers = {}
+    return plain.weighted(subject.model, answers) if answers else plain
+
+
 def _decider(
     subject: Subject,
-    elimination: Elimination,
+    eliminations: tuple[Elimination, Elimination],
+    costs: Costs,
+    error: OutputError,
     samples: Samples,
     options: CompressOptions,
     stage: _Stages,
     shown: Progress,
 ) -> Decider:
-    curves = {group.name: elimination.curve(group) for group in subject.groups}
-    curves = {name: curve for name, curve in curves.items() if curve}
-    costs = _costs(subject, elimination)
-    what = "params" if options.params is not None else "flops"
-    decider = Decider(
-        subject,
-        elimination,
-        Allocator(costs, {BY_LAYERS: curves}, what, options.align),
-        _output_error(subject, elimination, samples),
-    )
-    proposals: dict[str, Mapping[str, Curve]] = {BY_LAYERS: curves}
+    plain, weighted = eliminations
+    proposals: dict[str, Mapping[str, Curve]] = {BY_LAYERS: _curves(subject, plain)}
+    orders = dict.fromkeys((BY_LAYERS, BY_GRADIENTS, BY_OUTPUT, BY_SWEEP, UNIFORM), weighted)
+    orders[BY_LAYERS] = plain
+    if weighted is not plain:
+        proposals[BY_GRADIENTS] = _curves(subject, weighted)
+    what = "params" if options.params is not None else "time" if options.latency is not None else "flops"
+    decider = Decider(subject, orders, Allocator(costs, proposals, what, options.align), error)
     with stage("measure groups"):
+        curves = proposals.get(BY_GRADIENTS, proposals[BY_LAYERS])
         proposals[BY_OUTPUT] = scaled(curves, _measured(decider, curves, len(samples.calibration), shown))
     if options.sens is not None:
         proposals[BY_SWEEP] = curves_of(options.sens, {g.name: g.path for g in subject.groups})
     decider.allocator = Allocator(costs, proposals, what, options.align)
     with stage("prepare folding in sequence"):
         decider.sequential = SequentialFolding(
-            subject.model, subject.roles, elimination.calibration, samples.calibration
+            subject.model, subject.roles, plain.calibration, samples.calibration
         )
     if options.evaluator is not None:
         with stage("score the whole"):
@@ -228,8 +250,16 @@ def _decider(
     return decider
 
 
-def _costs(subject: Subject, elimination: Elimination) -> Costs:
+def _curves(subject: Subject, elimination: Elimination) -> dict[str, Curve]:
+    curves = {group.name: elimination.curve(group) for group in subject.groups}
+    return {name: curve for name, curve in curves.items() if curve}
+
+
+def _costs(subject: Subject, elimination: Elimination, folder: Path | None = None) -> Costs:
+    """What the network costs at any ratios; with a folder to export to, in time instead of FLOPs."""
     cost = cost_of(subject.model, subject.views[0])
+    if folder is not None:
+        cost = timed_cost(subject.model, subject.views[0], cost, folder)
     tensors = tensors_by_path(subject.model)
     return describe_costs(cost, subject.roles, subject.groups, elimination.units, tensors)
 
@@ -240,14 +270,14 @@ def _output_error(subject: Subject, elimination: Elimination, samples: Samples) 
 
 
 def _measured(
-    decider: Decider, curves: Mapping[str, Mapping[float, float]], done: int, shown: Progress
+    decider: Decider, curves: Mapping[str, Curve], done: int, shown: Progress
 ) -> dict[str, tuple[float, float]]:
     """One error of the network's outputs for every group."""
     found = {}
     for number, (name, curve) in enumerate(curves.items()):
         ratio = min(curve, key=lambda r: abs(r - _MEASURED_AT))
-        _, plan = folded_plan(decider.subject, decider.elimination, {name: ratio})
-        error = decider.error.of(plan, _MEASURED_CALLS)
+        _, plan = folded_plan(decider.subject, decider.eliminations[BY_OUTPUT], {name: ratio})
+        error = decider.error.of(plan, _MEASURED_SAMPLES)
         found[name] = (ratio, min(error, 1e6))  # finite: what ruins the outputs is bad, not unknown
         shown.reach(done + len(curves) + number + 1)
     return found

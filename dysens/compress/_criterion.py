@@ -11,8 +11,8 @@ from paddle import nn
 
 from dysens.compress._calibrate import Calibration, Reading, calibrate
 from dysens.compress._eliminate import Order, Reader, eliminate, set_error
-from dysens.compress._gradients import Answer
 from dysens.compress._fold import folding, offsets, ridge_for
+from dysens.compress._gradients import Answer
 from dysens.compress._samples import read_samples
 from dysens.criteria import GroupCriterion
 from dysens.engines import Analysis
@@ -32,6 +32,8 @@ class Elimination(GroupCriterion):
         roles: Its layers with weights.
         calibration: What they read.
         fold: Whether plans fold what goes into what stays.
+        answers: How the outputs answer to each layer, see `output_answers`: then errors of layers count by what they do to the
+            network's outputs, channel by channel, and not by the layer's own power.
 
     Attributes:
         calibration: What they read.
@@ -77,6 +79,12 @@ class Elimination(GroupCriterion):
         training = [view for view in views if view.training]
         calibration = calibrate(model, analysis.roles, analysis.groups, samples.calibration, training)
         return cls(model, analysis.roles, calibration, fold)
+
+    def weighted(self, model: nn.Layer, answers: Mapping[str, Answer]) -> Elimination:
+        """The same calibration, with errors that count by what they do to the network's outputs."""
+        found = Elimination(model, self._roles, self.calibration, self._fold, answers)
+        found._inverses = self._inverses
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which are told what goes, and only fold it: neither live layers nor tensors."""
@@ -147,8 +155,8 @@ class Elimination(GroupCriterion):
         answer = self._answers.get(role.path)
         if answer is None:
             # Where no gradient comes from, an error counts little, and not nothing: the layer may matter in training.
-            least = min((answer.power for answer in self._answers.values()), default=1.0)
-            return weight, power / max(least, 1e-30)
+            powers = [answer.power for answer in self._answers.values() if answer.power > 0]
+            return weight, power / min(powers, default=1.0)
         if role.outputs is None:
             return weight, power / max(answer.power, 1e-30)
         made = len(answer.weights) // role.conv_groups

@@ -53,7 +53,7 @@ class Decider:
 
     Attributes:
         subject: The network.
-        elimination: Which units go first.
+        eliminations: By the name of a proposal, which units go first.
         allocator: Proposes ratios.
         error: Compares joint cuts.
         judge: Scores the best one, if there is an evaluator.
@@ -63,7 +63,7 @@ class Decider:
     """
 
     subject: Subject
-    elimination: Elimination
+    eliminations: Mapping[str, Elimination]
     allocator: Allocator
     error: OutputError
     judge: Judge | None = None
@@ -71,6 +71,7 @@ class Decider:
     tried: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _known: dict[float, Candidate] = field(default_factory=dict)
+    _whole: tuple[int, int] | None = None
 
     def decide(self, target: float | None, max_loss: float | None) -> Candidate:
         """The best cut for a target, or the largest within a loss.
@@ -141,7 +142,7 @@ class Decider:
                     best.allocation, best.units, self.sequential.refolded(best.plan), target, True
                 )
                 best = min(best, again, key=lambda candidate: candidate.trial.output_error)
-            removed = self._really_removed(best.plan)
+            removed = self._really_removed(best)
             if removed >= target - 1e-9:
                 return best
             aim += target - removed + 1e-4
@@ -164,7 +165,7 @@ class Decider:
         return known
 
     def _candidate(self, allocation: Allocation, budget: float) -> Candidate:
-        units, plan = folded_plan(self.subject, self.elimination, allocation.ratios)
+        units, plan = folded_plan(self.subject, self.eliminations[allocation.name], allocation.ratios)
         return self._measured(allocation, units, plan, budget)
 
     def _measured(
@@ -183,10 +184,13 @@ class Decider:
         self.tried.append(trial)
         return Candidate(replace(allocation, name=name), units, plan, trial)
 
-    def _really_removed(self, plan: PrunePlan) -> float:
-        whole, left = self.subject.flops_and_params(), self.subject.flops_and_params(plan)
-        place = 0 if self.allocator.what == "FLOPs" else 1
-        return 1 - left[place] / whole[place]
+    def _really_removed(self, candidate: Candidate) -> float:
+        if self.allocator.kind == "time":
+            return candidate.trial.removed  # the whole is timed by who asks
+        if self._whole is None:
+            self._whole = self.subject.flops_and_params()
+        place = 0 if self.allocator.kind == "flops" else 1
+        return 1 - self.subject.flops_and_params(candidate.plan)[place] / self._whole[place]
 
     def _largest(self, high: float, max_loss: float) -> Candidate:
         """By bisection, the largest cut between nothing and a budget that keeps within a loss."""

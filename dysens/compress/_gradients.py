@@ -1,13 +1,13 @@
-"""How much the network's outputs answer to what each layer makes: from a few backward passes with random probes, for all layers at once.
+"""How much the network's outputs answer to what each layer makes, from a few backward passes for all layers at once.
 
 With J the derivative of the outputs by what a layer makes and v a vector of random signs, the gradient of ``v . outputs`` is
-``J^T v``, and the mean of its square over probes is the diagonal of ``J^T J``. So an error d in what a layer makes becomes an error of
-about ``sum((J^T v)^2 d^2)`` in the outputs, with nothing measured group by group.
+``J^T v``, and the mean of its square over probes is the diagonal of ``J^T J``. So an error d in what a layer makes becomes an
+error of about ``sum((J^T v)^2 d^2)`` in the outputs, with nothing measured group by group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
+from dysens.compress._output_error import comparable
 from dysens.compress._samples import Call
 from dysens.groups import Role
 from dysens.model import View, eagerly, leaves, preserved
@@ -40,7 +41,7 @@ def output_answers(
     model: nn.Layer,
     consumers: Mapping[str, Role],
     calls: Sequence[Call],
-    outputs_of: Callable[[], Any] | None = None,
+    watched: Sequence[Role] = (),
     probes: int = _PROBES,
 ) -> dict[str, Answer]:
     """By layer path; layers that no gradient reaches are missing. The model is left as found.
@@ -49,21 +50,21 @@ def output_answers(
         model: The live layer.
         consumers: Whose outputs are watched.
         calls: What the model is run on.
-        outputs_of: Gives the tensors to look at after a forward, where those that the model returns are no plain maps.
+        watched: Layers whose outputs stand for the model's, where those are no plain maps.
         probes: Random signs that are drawn for every call.
     """
     random = np.random.default_rng(0)
-    sums: dict[str, list[np.ndarray]] = {}
-    variances: dict[str, list[np.ndarray]] = {}
-    made: list[tuple[str, int, Any]] = []
+    sums: dict[str, _Sum] = {}
+    met: list[tuple[str, paddle.Tensor]] = []
+    collected: list[Any] = []
 
     def hook(path: str, axis: int) -> Any:
         def seen(layer: nn.Layer, inputs: Any, output: Any) -> None:
             tensor = next((leaf for leaf in leaves(output) if isinstance(leaf, paddle.Tensor)), None)
             if tensor is not None:
-                if tensor.stop_gradient:
-                    tensor.stop_gradient = False
-                made.append((path, axis % tensor.ndim, tensor))
+                tensor.stop_gradient = False
+                met.append((path, tensor))
+                sums.setdefault(path, _Sum(axis % tensor.ndim)).see(tensor)
 
         return seen
 
@@ -71,40 +72,58 @@ def output_answers(
         model.eval()
         for path, role in consumers.items():
             role.layer.register_forward_post_hook(hook(path, role.output_axis))
+        for role in watched:
+            role.layer.register_forward_post_hook(lambda layer, given, output: collected.append(output))
         with eagerly(model, [View(tuple(call)) for call in calls]) as views:
             for view in views:
-                made.clear()
+                met.clear()
+                collected.clear()
                 returned = model(*view.arguments)
                 outputs = [
-                    leaf
-                    for leaf in leaves(outputs_of() if outputs_of is not None else returned)
+                    comparable(leaf.astype("float32"))
+                    for leaf in leaves(collected if watched else returned)
                     if isinstance(leaf, paddle.Tensor) and leaf.is_floating_point() and not leaf.stop_gradient
                 ]
-                if not outputs or not made:
-                    continue
-                for path, axis, tensor in made:
-                    others = [place for place in range(tensor.ndim) if place != axis]
-                    values = tensor.detach()
-                    variances.setdefault(path, []).append(
-                        (values.square().mean(others) - values.mean(others).square()).numpy().astype("float64")
-                    )
-                for _ in range(probes):
+                for _ in range(probes if outputs and met else 0):
                     total = sum((_probed(output, random) for output in outputs), paddle.zeros([]))
-                    gradients = paddle.grad(
-                        total, [tensor for *_, tensor in made], retain_graph=True, allow_unused=True
-                    )
-                    for (path, axis, tensor), gradient in zip(made, gradients):
+                    tensors = [tensor for _, tensor in met]
+                    gradients = paddle.grad(total, tensors, retain_graph=True, allow_unused=True)
+                    for (path, _), gradient in zip(met, gradients):
                         if gradient is not None:
-                            others = [place for place in range(tensor.ndim) if place != axis]
-                            square = gradient.square().sum(others).numpy().astype("float64")
-                            sums.setdefault(path, []).append(square / len(outputs))
-    found = {}
-    for path, squares in sums.items():
-        # A layer that runs several times in a forward errs every time.
-        weights = np.sum(squares, axis=0) / (probes * len(calls))
-        if np.isfinite(weights).all() and weights.max() > 0:
-            found[path] = Answer(weights, float(weights @ np.mean(variances[path], axis=0)))
-    return found
+                            sums[path].answer(gradient, len(outputs))
+    found = {path: each.result(probes * len(calls)) for path, each in sums.items()}
+    return {path: answer for path, answer in found.items() if answer is not None}
+
+
+class _Sum:
+    """What is added up of one layer; one that runs several times in a forward errs every time."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self._squares: Any = 0.0
+        self._variance: Any = 0.0
+        self._seen = 0
+
+    def see(self, tensor: paddle.Tensor) -> None:
+        """Note how what the layer makes varies."""
+        values = tensor.numpy().astype("float64")
+        self._variance = self._variance + values.var(axis=self._others(values.ndim))
+        self._seen += 1
+
+    def answer(self, gradient: paddle.Tensor, outputs: int) -> None:
+        """Note one probe."""
+        squares = np.square(gradient.numpy().astype("float64"))
+        self._squares = self._squares + squares.sum(axis=self._others(squares.ndim)) / outputs
+
+    def result(self, probes: int) -> Answer | None:
+        """All together; None where no gradient came."""
+        weights = np.asarray(self._squares) / probes
+        if not weights.ndim or not np.isfinite(weights).all() or weights.max() <= 0:
+            return None
+        return Answer(weights, float(weights @ (self._variance / self._seen)))
+
+    def _others(self, axes: int) -> tuple[int, ...]:
+        return tuple(axis for axis in range(axes) if axis != self._axis)
 
 
 @contextmanager

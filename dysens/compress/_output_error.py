@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from dysens.compress._samples import Call
+from dysens.compress._samples import Call, few
 from dysens.errors import InputError
 from dysens.groups import ChannelGroup, Role
 from dysens.model import View, eagerly, leaves, preserved
@@ -47,25 +47,34 @@ class OutputError:
         self._model = model
         self._calls = calls
         self._watched: list[Role] = []
+        self._parts: dict[int, tuple[Sequence[Call], Answers]] = {}
         self._whole = self._answers(calls)
         if not all(np.isfinite(array).all() for call in self._whole for array in call):
             raise InputError(
                 "The model's outputs on the data hold NaN or infinite values; check the data and whether weights are loaded."
             )
         if not math.isfinite(self.of(trial)) or not any(self._whole):
-            made = {port for group in groups for port in group.units if port.side == "out"}
-            self._watched = [
-                role
-                for role in roles.values()
-                if role.kind == "mixer" and role.outputs not in made and not role.fixed_outputs
-            ]
+            self._watched = list(last_layers(roles, groups).values())
             self._whole = self._answers(calls)
 
-    def of(self, plan: PrunePlan, calls: int | None = None) -> float:
-        """The error of a network that is cut by a plan, on all calls or the first few."""
+    def of(self, plan: PrunePlan, samples: int | None = None) -> float:
+        """The error of a network that is cut by a plan, on all calls or about so many samples."""
+        calls, whole = (self._calls, self._whole) if samples is None else self._few(samples)
         with masked(self._model, plan):
-            ours = self._answers(self._calls[:calls])
-        return relative_error(self._whole[: len(ours)], ours)
+            ours = self._answers(calls)
+        return relative_error(whole, ours)
+
+    def _few(self, samples: int) -> tuple[Sequence[Call], Answers]:
+        """The first so many samples, and what the whole network makes of them."""
+        if samples not in self._parts:
+            calls = few(self._calls, samples)
+            self._parts[samples] = (calls, self._answers(calls))
+        return self._parts[samples]
+
+    @property
+    def watched(self) -> Sequence[Role]:
+        """The layers whose outputs stand for the model's; none where the model's own can be compared."""
+        return self._watched
 
     def of_live(self) -> float:
         """The error of the model as it is now."""
@@ -86,6 +95,16 @@ class OutputError:
         return found
 
 
+def last_layers(roles: Mapping[str, Role], groups: Sequence[ChannelGroup]) -> dict[str, Role]:
+    """The layers whose outputs no cut changes in shape: heads, whatever is done with what they make."""
+    made = {port for group in groups for port in group.units if port.side == "out"}
+    return {
+        path: role
+        for path, role in roles.items()
+        if role.kind == "mixer" and role.outputs not in made and not role.fixed_outputs
+    }
+
+
 def _into(collected: list[np.ndarray]) -> Callable[..., None]:
     def hook(layer: nn.Layer, inputs: Any, output: Any) -> None:
         collected.extend(_floats(output))
@@ -95,10 +114,21 @@ def _into(collected: list[np.ndarray]) -> Callable[..., None]:
 
 def _floats(outputs: Any) -> list[np.ndarray]:
     return [
-        leaf.astype("float32").numpy()
+        comparable(leaf.astype("float32")).numpy()
         for leaf in leaves(outputs)
         if isinstance(leaf, paddle.Tensor) and leaf.is_floating_point() and leaf.size
     ]
+
+
+def comparable(output: paddle.Tensor) -> paddle.Tensor:
+    """An output, so that squared differences say something: of probabilities of many classes, the square roots (Hellinger's
+    distance). Most of them are nearly 0 or 1, and plain differences only count the few that turned over."""
+    if output.ndim < 2 or output.shape[-1] < 3:
+        return output
+    sums = output.detach().sum(axis=-1)
+    if float(output.detach().min()) < 0 or float((sums - 1).abs().max()) > 1e-3:
+        return output
+    return (output + 1e-6).sqrt()
 
 
 def relative_error(whole: Answers, ours: Answers) -> float:

@@ -56,8 +56,8 @@ def read_samples(data: Any, view: View, limit: int, hold_back: bool = True) -> S
     count = 0
     for call in _calls(data, view):
         _check_call(call, view)
-        size = _size(call)
-        calls.append(_part(call, 0, limit - count) if size > limit - count else call)
+        size = size_of(call)
+        calls.append(part(call, 0, limit - count) if size > limit - count else call)
         count += min(size, limit - count)
         if count >= limit:
             break
@@ -74,7 +74,8 @@ def _calls(data: Any, view: View) -> Iterator[Call]:
         for batch in data.batches():
             yield _tensors(tuple(data.arguments(batch)))
         return
-    if isinstance(data, (paddle.Tensor, np.ndarray)):
+    takes_dict = len(view.arguments) == 1 and isinstance(view.arguments[0], dict)
+    if isinstance(data, (paddle.Tensor, np.ndarray)) or (takes_dict and isinstance(data, dict)):
         data = [data]  # one batch
     if isinstance(data, (str, bytes, dict)) or not isinstance(data, Iterable):
         raise InputError(
@@ -129,13 +130,29 @@ def _shapes(tree: Any) -> list[list[int]]:
     return [list(leaf.shape) for leaf in leaves(tree) if isinstance(leaf, paddle.Tensor)]
 
 
-def _size(call: Call) -> int:
+def size_of(call: Call) -> int:
     """How many samples a call has: the first axis, where all its tensors share it."""
     firsts = {shape[0] if shape else 0 for shape in _shapes(call)}
     return max(1, firsts.pop()) if len(firsts) == 1 else 1
 
 
-def _part(call: Call, start: int, stop: int) -> Call:
+def few(calls: Sequence[Call], samples: int) -> list[Call]:
+    """The first so many samples of calls."""
+    found: list[Call] = []
+    count = 0
+    for call in calls:
+        if count >= samples:
+            break
+        found.append(part(call, 0, samples - count))
+        count += size_of(found[-1])
+    return found
+
+
+def part(call: Call, start: int, stop: int) -> Call:
+    """Some of the samples of a call; the whole call where its tensors share no axis of samples."""
+    if len({shape[0] if shape else 0 for shape in _shapes(call)}) != 1:
+        return call
+
     def taken(leaf: Any) -> Any:
         return leaf[start:stop] if isinstance(leaf, paddle.Tensor) else leaf
 
@@ -146,10 +163,10 @@ def _parted(calls: Sequence[Call], count: int) -> tuple[tuple[Call, ...], tuple[
     if len(calls) > 1:
         kept = max(1, len(calls) // _HELD_BACK)
         return tuple(calls[:-kept]), tuple(calls[-kept:])
-    size = _size(calls[0])
+    size = size_of(calls[0])
     if size > 1:
         kept = max(1, size // _HELD_BACK)
-        return (_part(calls[0], 0, size - kept),), (_part(calls[0], size - kept, size),)
+        return (part(calls[0], 0, size - kept),), (part(calls[0], size - kept, size),)
     logger.warning(
         "There is only %d sample: candidates are compared on what they were calibrated with; give more data.",
         count,

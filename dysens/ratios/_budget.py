@@ -9,7 +9,7 @@ import numpy as np
 
 from dysens.costs import Costs
 from dysens.errors import InputError, UnreachableError
-from dysens.ratios._by_loss import Curve, predicted_loss
+from dysens.ratios._by_loss import Curve, loss_between, predicted_curve
 from dysens.ratios._cost_table import AnyCost, CostTable, OptionIndex, TermCost
 from dysens.ratios._target import checked_number, ratio_key
 
@@ -107,8 +107,8 @@ def _options(name: str, curve: Curve, candidates: Sequence[float]) -> list[tuple
     outside = [ratio for ratio in ratios if not 0 <= ratio < 1]
     if outside:
         raise InputError(f"The candidate ratios of {name} must be at least 0 and under 1, not {outside[0]}.")
-    tidy = {ratio_key(ratio): loss for ratio, loss in curve.items()}
-    rated = [(ratio, predicted_loss(tidy, ratio)) for ratio in sorted(ratios)]
+    known = predicted_curve({ratio_key(ratio): loss for ratio, loss in curve.items()})
+    rated = [(ratio, loss_between(known, ratio)) for ratio in sorted(ratios)]
     return [(ratio, loss) for ratio, loss in rated if math.isfinite(loss)]
 
 

@@ -130,8 +130,13 @@ def predicted_loss(curve: Curve, ratio: float) -> float:
         >>> predicted_loss({0.2: 0.1, 0.4: 0.3}, 0.1)
         0.05
     """
+    return loss_between(predicted_curve(curve), ratio)
+
+
+def loss_between(known: Curve, ratio: float) -> float:
+    """The loss at any ratio on the line between the points of a `predicted_curve`; infinite beyond the last."""
     below_ratio, below_loss = 0.0, 0.0
-    for above_ratio, above_loss in predicted_curve(curve).items():
+    for above_ratio, above_loss in known.items():
         if ratio == above_ratio:
             return above_loss
         if ratio < above_ratio:

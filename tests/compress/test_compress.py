@@ -345,3 +345,47 @@ def test_curves_without_labels_rise(small):
     assert list(curves.to_frame().columns) == ["param", "path", "ratio", "error"]
     sens = ds.sensitive(Likeness(model, images(1)), ratios=[0.25, 0.5, 0.75], progress=False, fast="off")
     assert -1 <= curves.rank_correlation(sens) <= 1
+
+
+# Learning the whole network's outputs
+
+
+def test_distilling_brings_the_outputs_nearer_and_restore_undoes_it(small):
+    model, ds = small
+    before = picture(model)
+    unseen = images(1, 64, seed=7)[0]
+    whole = model(unseen).numpy()
+    ds.compress(images(), flops=0.6, align=None, progress=False)
+    folded = float(np.square(model(unseen).numpy() - whole).sum())
+    outcome = ds.distill(images(20, 16), steps=60, rate=1e-3, samples=320, progress=False)
+    assert outcome.error_after < outcome.error_before
+    assert outcome.best_step > 0
+    assert "output error" in str(outcome)
+    assert float(np.square(model(unseen).numpy() - whole).sum()) < folded
+    assert not model.training
+    ds.restore()
+    assert_same(before, picture(model))
+
+
+def test_steps_that_only_harm_change_nothing(small):
+    model, ds = small
+    ds.compress(images(), flops=0.3, align=None, progress=False)
+    cut = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    wild = paddle.optimizer.SGD(1e6, parameters=model.parameters())
+    outcome = ds.distill(images(), steps=3, optimizer=wild, progress=False)
+    assert outcome.best_step == 0
+    assert outcome.error_after == outcome.error_before
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_array_equal(tensor.numpy(), cut[name])
+
+
+@pytest.mark.parametrize(
+    ("cut", "options", "says"),
+    [(False, {}, "whole"), (True, {"steps": 0}, "steps"), (True, {"data": []}, "empty")],
+)
+def test_what_cannot_be_distilled_is_a_sentence(small, cut, options, says):
+    _, ds = small
+    if cut:
+        ds.prune_vars({ds.groups[0].name: 0.25})
+    with pytest.raises(InputError, match=says):
+        ds.distill(**{"data": images(), "progress": False, **options})

@@ -9,7 +9,7 @@ from dysens.compress._compress import CompressOptions, Decision, compress
 from dysens.compress._criterion import ELIMINATION, Elimination, ErrorCurves, error_curves
 from dysens.compress._distill import DistillOutcome, distill
 from dysens.compress._gradients import Answer, output_answers
-from dysens.compress._latency_target import Stopwatch
+from dysens.compress._latency_target import Stopwatch, check_runtime
 from dysens.compress._layer_times import timed_cost
 from dysens.compress._outcome import CompressOutcome, Trial
 from dysens.compress._output_error import last_layers
@@ -34,6 +34,7 @@ __all__ = [
     "Subject",
     "Trial",
     "calibrate",
+    "check_runtime",
     "compress",
     "distill",
     "error_curves",

@@ -52,7 +52,8 @@ class DistillOutcome:
         kept = (
             f"step {self.best_step} was best" if self.best_step else "no step was better, so nothing changed"
         )
-        return f"output error {self.error_before:.4g} -> {self.error_after:.4g} in {self.steps} steps ({kept}), {self.seconds:.0f} s"
+        errors = f"{self.error_before:.4g} -> {self.error_after:.4g}"
+        return f"output error {errors} in {self.steps} steps ({kept}), {self.seconds:.0f} s"
 
 
 def distill(

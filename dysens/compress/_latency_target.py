@@ -111,6 +111,8 @@ def check_runtime(runtime: Runtime) -> None:
     """
     if isinstance(runtime, str) and runtime in _LIBRARIES:
         _imported(runtime)
+        if runtime == "onnxruntime" or not paddle.__version__.startswith("2."):
+            _imported("paddle2onnx")
     elif runtime != "paddle" and not callable(runtime):
         _command(runtime)
 
@@ -202,6 +204,10 @@ def _imported(package: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise MissingExtraError(f"Timing with this runtime needs {package}: pip install {package}") from error
+    except Exception as error:  # paddle2onnx refuses versions of Paddle in its own way
+        raise MissingExtraError(
+            f"Timing with this runtime needs {package}, and the one that is installed does not load: {in_a_sentence(error)}"
+        ) from error
 
 
 def _openvino(folder: Path) -> Callable[[Sequence[np.ndarray]], Any]:

@@ -154,7 +154,7 @@ def cut_characters(task: OcrTask, wanted: set[str], folder: Path) -> CharactersC
     evaluates and exports as it is.
 
     Args:
-        task: A recogniser with its weights; its network is cut in place.
+        task: A recogniser with its weights; its network is cut in place, and its decoder follows.
         wanted: The characters to keep; see `wanted_characters`.
         folder: Is made if it is not there.
 
@@ -185,7 +185,7 @@ def cut_characters(task: OcrTask, wanted: set[str], folder: Path) -> CharactersC
     write_file(folder / DICTIONARY, lambda place: place.write_bytes(dictionary))
     save_pruned(task.network, folder / SAVE)
     lacking, lines, unreadable = _needs(task.config, {known[index] for index in kept})
-    _write_config(task, folder, None if outer else _native_weights(task, folder))
+    task.follow_dictionary(_write_config(task, folder, None if outer else _native_weights(task, folder)))
     return CharactersCut(
         before=len(known),
         after=len(kept),
@@ -346,7 +346,7 @@ def _some_batches(task: OcrTask) -> Iterator[tuple[Any, ...]]:
     yield (images,)
 
 
-def _write_config(task: OcrTask, folder: Path, native: Path | None) -> None:
+def _write_config(task: OcrTask, folder: Path, native: Path | None) -> dict[str, Any]:
     config = deepcopy(task.given)
     config["Global"]["character_dict_path"] = str(folder / DICTIONARY)
     config["Global"]["pretrained_model"] = str(native or folder / f"{SAVE}.pdparams")
@@ -358,3 +358,4 @@ def _write_config(task: OcrTask, folder: Path, native: Path | None) -> None:
                 entry.pop("out_channels_list", None)
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     write_file(folder / CONFIG, lambda place: place.write_text(text, encoding="utf-8"))
+    return config

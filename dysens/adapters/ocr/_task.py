@@ -107,6 +107,22 @@ class OcrTask(Task):
         )
         return load_weights(self.network if whole else self.model, path, self.example_inputs)
 
+    def follow_dictionary(self, config: Mapping[str, Any]) -> None:
+        """Go on with another dictionary, now that the network has its classes: decoding, scores and data follow it.
+
+        Args:
+            config: The config for the network as it is now.
+        """
+        self.given = deepcopy(dict(config))
+        path = config["Global"]["character_dict_path"]
+        self.config["Global"]["character_dict_path"] = path
+        self.post_process = self._ppocr.build_post_process(
+            deepcopy(section(self.config, "PostProcess")), self.config["Global"]
+        )
+        fill_out_channels(self.config, self.post_process)
+        for cached in ("evaluator", "train_inputs"):
+            self.__dict__.pop(cached, None)
+
     @property
     def indicator(self) -> str:
         """The name of the score, such as hmean for detection and acc for recognition."""

@@ -68,6 +68,7 @@ def test_logits_of_kept_characters_stay(narrow, tmp_path, name):
     ]
     # PaddleOCR builds the smaller network from the config by itself, and it is the same one.
     built = OcrTask(load_config(tmp_path / "config.yml"))
+    assert built.post_process.character == task.post_process.character  # the live task decodes with it, too
     assert built.post_process.character == ["blank", *(known[place - 1] for place in kept[1:-1]), " "]
     np.testing.assert_allclose(logits(built, IMAGE), before[..., kept], rtol=0, atol=10 * rounding)
     # The branches that only training runs lose the same classes, and train.

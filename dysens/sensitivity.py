@@ -401,6 +401,10 @@ class DygraphSensitivity:
         sens: Sensitivities | None = None,
         runtime: Any = "paddle",
         progress: bool = True,
+        workers: int = 1,
+        build: Build | None = None,
+        executor: Executor | None = None,
+        timeout: float | None = None,
     ) -> CompressOutcome:
         """Cut the model in place to a budget, as little harmed as possible and without training; `restore` undoes it.
 
@@ -425,6 +429,10 @@ class DygraphSensitivity:
             runtime: What times the exported model: "paddle", "openvino", "onnxruntime", or a function or command that is given
                 the folder of the exported model and returns (prints) milliseconds.
             progress: Show a progress bar.
+            workers: How many processes compare cuts, see `sensitive`; the result is that of one process.
+            build: With several workers, what gives each of them the model (and an evaluator, which is not used here).
+            executor: See `sensitive`.
+            timeout: See `sensitive`.
 
         Raises:
             InputError: Data or options cannot be used.
@@ -440,7 +448,17 @@ class DygraphSensitivity:
         )
         scoring = data if evaluator is None and isinstance(data, Evaluator) else evaluator
         options = CompressOptions(
-            flops, params, latency, max_loss, scoring, samples, align, sens, runtime, progress
+            flops,
+            params,
+            latency,
+            max_loss,
+            scoring,
+            samples,
+            align,
+            sens,
+            runtime,
+            progress,
+            RunOptions(workers, build, executor=executor, timeout=timeout),
         )
         decision = compress(subject, data, options)
         return decision.outcome(self._carried_out(decision.ratios, decision.units, decision.plan))

@@ -231,6 +231,7 @@ def add_compressing(parser: CommandParser) -> None:
     parser.option("export", action="store_true", help="export the result for inference")
     parser.option("anyway", action="store_true", help="train even if the cut lost over a fifth")
     parser.option("force", action="store_true", help="replace a compressed model that is there")
+    add_workers(parser)
 
 
 def compressing_of(options: Namespace, folder: Path, progress: bool) -> Compressing:
@@ -254,6 +255,8 @@ def compressing_of(options: Namespace, folder: Path, progress: bool) -> Compress
         anyway=options.anyway,
         replace=options.force,
         progress=progress,
+        workers=options.workers,
+        executor=executor_of(options),
     )
 
 

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +18,7 @@ from dysens.compress._allocate import BY_GRADIENTS, BY_LAYERS, BY_OUTPUT, BY_SWE
 from dysens.compress._calibrate import Calibration, calibrate
 from dysens.compress._criterion import Elimination
 from dysens.compress._decide import Candidate, Decider
+from dysens.compress._elsewhere import SharedOutputError, compared_elsewhere
 from dysens.compress._gradients import output_answers
 from dysens.compress._latency_target import Stopwatch, check_runtime
 from dysens.compress._layer_times import timed_cost
@@ -34,6 +35,7 @@ from dysens.progress import Progress, progress
 from dysens.pruning import TOLERANCE, PruneOutcome, PrunePlan, describe_costs, difference
 from dysens.ratios import Curve
 from dysens.results import Sensitivities, curves_of
+from dysens.sweep import RunOptions
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,7 @@ class CompressOptions:
     sens: Sensitivities | None = None
     runtime: Any = "paddle"
     progress: bool = True
+    run: RunOptions = field(default_factory=RunOptions)
 
     def check(self) -> None:
         """Raise InputError for what cannot be meant."""
@@ -145,6 +148,11 @@ def compress(subject: Subject, data: Any, options: CompressOptions) -> Decision:
         UnreachableError: The budget is out of reach, or every cut loses too much.
     """
     options.check()
+    with ExitStack() as closing:
+        return _compressed(subject, data, options, closing)
+
+
+def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: ExitStack) -> Decision:
     stage = _Stages()
     with stage("read data"):
         samples = read_samples(data, subject.views[0], options.samples)
@@ -158,7 +166,7 @@ def compress(subject: Subject, data: Any, options: CompressOptions) -> Decision:
                 plain.order(group)
                 shown.reach(len(samples.calibration) + number + 1)
         with stage("compare outputs"):
-            error = _output_error(subject, plain, samples)
+            error = _output_error(subject, plain, samples, options.run, closing)
         with stage("order by gradients"):
             weighted = _weighted(subject, plain, samples, error)
         with TemporaryDirectory() as layers, stage("time layers" if options.latency is not None else "count"):
@@ -264,23 +272,29 @@ def _costs(subject: Subject, elimination: Elimination, folder: Path | None = Non
     return describe_costs(cost, subject.roles, subject.groups, elimination.units, tensors)
 
 
-def _output_error(subject: Subject, elimination: Elimination, samples: Samples) -> OutputError:
+def _output_error(
+    subject: Subject, elimination: Elimination, samples: Samples, run: RunOptions, closing: ExitStack
+) -> OutputError:
+    """What compares cuts, here or in workers; those end with ``closing``."""
     _, trial = folded_plan(subject, elimination, {group.name: _MILD for group in subject.groups})
-    return OutputError(subject.model, subject.roles, subject.groups, samples.held_back, trial)
+    error = SharedOutputError(subject.model, subject.roles, subject.groups, samples.held_back, trial)
+    if run.elsewhere:
+        closing.enter_context(compared_elsewhere(error, subject, samples.held_back, trial, run))
+    return error
 
 
 def _measured(
     decider: Decider, curves: Mapping[str, Curve], done: int, shown: Progress
 ) -> dict[str, tuple[float, float]]:
     """One error of the network's outputs for every group."""
-    found = {}
-    for number, (name, curve) in enumerate(curves.items()):
-        ratio = min(curve, key=lambda r: abs(r - _MEASURED_AT))
-        _, plan = folded_plan(decider.subject, decider.eliminations[BY_OUTPUT], {name: ratio})
-        error = decider.error.of(plan, _MEASURED_SAMPLES)
-        found[name] = (ratio, min(error, 1e6))  # finite: what ruins the outputs is bad, not unknown
-        shown.reach(done + len(curves) + number + 1)
-    return found
+    ratios = {name: min(curve, key=lambda r: abs(r - _MEASURED_AT)) for name, curve in curves.items()}
+    plans = [
+        folded_plan(decider.subject, decider.eliminations[BY_OUTPUT], {n: r})[1] for n, r in ratios.items()
+    ]
+    reached = iter(range(done + len(curves) + 1, done + 2 * len(curves) + 1))
+    errors = decider.error.of_each(plans, _MEASURED_SAMPLES, lambda: shown.reach(next(reached)))
+    # Finite: what ruins the outputs is bad, not unknown.
+    return {name: (ratio, min(error, 1e6)) for (name, ratio), error in zip(ratios.items(), errors)}
 
 
 def _stopwatch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -135,11 +135,12 @@ class Decider:
     def _best(self, target: float) -> Candidate:
         aim = target
         for _ in range(_BUDGET_TRIES):
-            candidates = [self._candidate(allocation, target) for allocation in self.allocator.proposals(aim)]
+            candidates = self._candidates(self.allocator.proposals(aim), target)
             best = min(candidates, key=lambda candidate: candidate.trial.output_error)
             if self.sequential is not None:
+                plan = self.sequential.refolded(best.plan)
                 again = self._measured(
-                    best.allocation, best.units, self.sequential.refolded(best.plan), target, True
+                    best.allocation, best.units, plan, target, self.error.of(plan), in_sequence=True
                 )
                 best = min(best, again, key=lambda candidate: candidate.trial.output_error)
             removed = self._really_removed(best)
@@ -164,9 +165,10 @@ class Decider:
         self._known[trial.budget] = known
         return known
 
-    def _candidate(self, allocation: Allocation, budget: float) -> Candidate:
-        units, plan = folded_plan(self.subject, self.eliminations[allocation.name], allocation.ratios)
-        return self._measured(allocation, units, plan, budget)
+    def _candidates(self, allocations: Iterable[Allocation], budget: float) -> list[Candidate]:
+        cuts = [(a, *folded_plan(self.subject, self.eliminations[a.name], a.ratios)) for a in allocations]
+        errors = self.error.of_each([plan for _, _, plan in cuts])
+        return [self._measured(*cut, budget, error) for cut, error in zip(cuts, errors)]
 
     def _measured(
         self,
@@ -174,10 +176,11 @@ class Decider:
         units: Mapping[str, np.ndarray],
         plan: PrunePlan,
         budget: float,
+        error: float,
         in_sequence: bool = False,
     ) -> Candidate:
         name = f"{allocation.name}, {IN_SEQUENCE}" if in_sequence else allocation.name
-        trial = Trial(name, budget, self.allocator.share_removed(allocation.ratios), self.error.of(plan))
+        trial = Trial(name, budget, self.allocator.share_removed(allocation.ratios), error)
         logger.info(
             "%s, -%.1f%%: output error %.4g", trial.allocation, 100 * trial.removed, trial.output_error
         )

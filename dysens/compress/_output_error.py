@@ -76,6 +76,16 @@ class OutputError:
         """The layers whose outputs stand for the model's; none where the model's own can be compared."""
         return self._watched
 
+    def of_each(
+        self, plans: Sequence[PrunePlan], some: int | None = None, advance: Callable[[], None] = lambda: None
+    ) -> list[float]:
+        """The error of every cut, see `of`; ``advance`` is called after each."""
+        found = []
+        for plan in plans:
+            found.append(self.of(plan, some))
+            advance()
+        return found
+
     def of_live(self) -> float:
         """The error of the model as it is now."""
         return relative_error(self._whole, self._answers(self._calls))

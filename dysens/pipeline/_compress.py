@@ -24,6 +24,7 @@ from dysens.pipeline._states import EXPORTED, ORIGINAL, PRUNED, TRAINED, Row, St
 from dysens.pipeline._subject import Subject
 from dysens.pruning import has_plan, save_pruned
 from dysens.results import Sensitivities
+from dysens.sweep import Executor
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Compressing:
         replace: Replace a compressed model that is in the folder.
         rounds: How often the exported models are timed.
         progress: Whether to show a bar.
+        workers: How many processes compare cuts.
+        executor: Where they run; None for this machine.
     """
 
     folder: Path
@@ -76,6 +79,8 @@ class Compressing:
     replace: bool = False
     rounds: int = 30
     progress: bool = True
+    workers: int = 1
+    executor: Executor | None = None
 
     @property
     def save(self) -> Path:
@@ -208,6 +213,7 @@ class _Run:
         options = self.options
         self.found["before"] = self.task.readings(SHOWN)
         self._reached(ORIGINAL, None)  # its score comes with that of the cut
+        elsewhere = options.workers > 1 or options.executor is not None
         outcome = self.subject.ds.compress(
             self.data,
             options.flops,
@@ -221,6 +227,9 @@ class _Run:
             sens=options.sens,
             runtime=options.runtime,
             progress=options.progress,
+            workers=options.workers,
+            build=(self.subject.build or self.task.build) if elsewhere else None,
+            executor=options.executor,
         )
         save_pruned(self.task.network, options.save)
         self.found["outcome"] = outcome

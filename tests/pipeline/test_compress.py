@@ -238,6 +238,16 @@ def test_the_command(home, capfd):
     assert "out/pruned.pdparams" in printed.err
 
 
+def test_the_command_with_workers(home, capfd):
+    found = []
+    for more in ([], ["--workers", "2"]):
+        words = ["compress", "own_network:scored", *SHAPED, "--flops", "30%", "-o", f"out{len(more)}", *more]
+        assert main([*words, "--json"]) == 0
+        data = json.loads(capfd.readouterr().out)
+        found.append((data["groups"], data["output_error"]))
+    assert found[0] == found[1]
+
+
 def test_every_step_writes_a_card(home, capfd):
     shape = SHAPED[:2]
     words = ["compress", "own_network:scored", *SHAPED, "--flops", "30%", "-o", "out"]

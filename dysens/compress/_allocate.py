@@ -15,7 +15,7 @@ from dysens.ratios import Curve, ratios_by_flops, ratios_by_params
 logger = logging.getLogger(__name__)
 
 BY_LAYERS = "by layer errors"
-BY_GRADIENTS = "by gradients"
+BY_GRADIENTS = "by gradients and output errors"
 BY_OUTPUT = "by output errors"
 BY_SWEEP = "by the sweep"
 UNIFORM = "uniform"

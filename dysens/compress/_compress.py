@@ -238,13 +238,18 @@ def _decider(
     proposals: dict[str, Mapping[str, Curve]] = {BY_LAYERS: _curves(subject, plain)}
     orders = dict.fromkeys((BY_LAYERS, BY_GRADIENTS, BY_OUTPUT, BY_SWEEP, UNIFORM), weighted)
     orders[BY_LAYERS] = plain
-    if weighted is not plain:
-        proposals[BY_GRADIENTS] = _curves(subject, weighted)
     what = "params" if options.params is not None else "time" if options.latency is not None else "flops"
     decider = Decider(subject, orders, Allocator(costs, proposals, what, options.align), error)
     with stage("measure groups"):
-        curves = proposals.get(BY_GRADIENTS, proposals[BY_LAYERS])
-        proposals[BY_OUTPUT] = scaled(curves, _measured(decider, curves, len(samples.calibration), shown))
+        curves = _curves(subject, weighted) if weighted is not plain else proposals[BY_LAYERS]
+        measured = scaled(curves, _measured(decider, curves, len(samples.calibration), shown))
+    proposals[BY_OUTPUT] = measured
+    if weighted is not plain:
+        # Gradients see small errors only, and one measured error is noisy: the geometric mean of both is better than either.
+        proposals[BY_GRADIENTS] = {
+            name: {ratio: math.sqrt(error * measured[name][ratio]) for ratio, error in curve.items()}
+            for name, curve in curves.items()
+        }
     if options.sens is not None:
         proposals[BY_SWEEP] = curves_of(options.sens, {g.name: g.path for g in subject.groups})
     decider.allocator = Allocator(costs, proposals, what, options.align)

@@ -227,6 +227,7 @@ def add_compressing(parser: CommandParser) -> None:
     )
     parser.option("data", metavar="DATA", help="module:function that returns inputs, unlabelled")
     parser.option("sens", type=Path, metavar="SENS", help="a sweep: one more way to share it out")
+    parser.option("distill", type=count, metavar="N", help="steps on the original's outputs, no labels")
     parser.option("train", action="store_true", help="train on with the framework's own loop")
     parser.option("export", action="store_true", help="export the result for inference")
     parser.option("anyway", action="store_true", help="train even if the cut lost over a fifth")
@@ -250,6 +251,7 @@ def compressing_of(options: Namespace, folder: Path, progress: bool) -> Compress
         options.runtime,
         sens=Sensitivities.load(options.sens) if options.sens is not None else None,
         data_name=options.data or "",
+        distill=options.distill,
         train=options.train,
         export=options.export,
         anyway=options.anyway,

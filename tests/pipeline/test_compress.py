@@ -122,6 +122,15 @@ def test_every_state_is_in_the_table(model, tmp_path):
     assert [line.split()[0] for line in lines[1:]] == [row.state for row in result.rows]
 
 
+def test_distilling_is_a_state_of_its_own(model, tmp_path):
+    task = LayerTask(model, SHAPE, Agreement(model))
+    result = compress(Subject(task), options(tmp_path, flops=0.6, distill=3))
+    assert [row.state for row in result.rows] == ["original", "pruned", "distilled"]
+    assert result.rows[1].flops == result.rows[2].flops
+    again = load_pruned(network(), tmp_path / "out" / "pruned")
+    np.testing.assert_array_equal(again.head.weight.numpy(), model.head.weight.numpy())
+
+
 def test_a_ruined_cut_is_saved_and_not_trained(model, tmp_path):
     whole = model.convs[1].weight.shape[0]
     task = Trained(model, SHAPE, lambda: 0.9 if model.convs[1].weight.shape[0] == whole else 0.2)

@@ -55,11 +55,10 @@ def test_a_paddleocr_config_from_sweep_to_pruned_checkpoint(dysens, scenes):
     assert {group["path"]: group["after"] for group in outcome["groups"]}.items() <= widths.items()
 
 
-def test_the_training_forward_needs_training_data(dysens, scenes):
-    done = dysens("groups", *scenes[:-1], "--set", "Train.dataset.label_file_list=[nowhere.txt]")
-    assert (done.code, done.out) == (1, "")
-    assert "nowhere.txt" in done.err
-    assert "--eval-only leaves it out" in done.err
+def test_the_training_forward_is_looked_at_without_training_data(dysens, scenes):
+    done = dysens("groups", *scenes[:-1], "--set", "Train.dataset.label_file_list=[nowhere.txt]", "--json")
+    assert done.code == 0, done.err
+    assert len(json.loads(done.out)["groups"]) > 20
 
 
 def test_a_config_without_weights_is_not_swept(dysens):

@@ -236,7 +236,6 @@ def test_steps_that_cannot_be_done_yet(options, message, session, tmp_path):
     [
         ("Global.pretraned_model=x", r'names "pretraned_model".*pretrained_model'),
         ("Eval.dataset.label_file_list=[gone/label.txt]", r'label file "gone/label.txt" is not there'),
-        ("Train.dataset.label_file_list=[gone/label.txt]", r'label file "gone/label.txt" is not there'),
         ("Global.pretrained_model=ch_PP-OCRv4_det", r"do not fit the config's network: "),
         ("Global.pretrained_model=ch_PP-OCRv3_de", r"ch_PP-OCRv3_det"),
         ("Architecture.Backbone.name=MobileNetV33", r"cannot build the config's Architecture.*only support"),
@@ -246,6 +245,11 @@ def test_mistakes_end_in_a_sentence(override, message, session, capsys):
     with pytest.raises(SystemExit, match=f"(?s)^error: .*{message}"):
         session.sensitivity(*SWEEP, opt=[override])
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_training_data_that_are_not_there_are_a_sentence(session, pruned):
+    with pytest.raises(SystemExit, match=r'label file "gone/label.txt" is not there'):
+        session.sensitivity("--steps", "train", opt=["Train.dataset.label_file_list=[gone/label.txt]"])
 
 
 def test_exit_code_of_a_mistake(session):

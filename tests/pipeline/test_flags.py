@@ -36,13 +36,11 @@ def test_it_is_undone_by_an_error():
 
 def test_a_config_s_mistake_in_both_programs(tmp_path, capfd):
     config = ROOT / "configs" / "ocr" / "ch_PP-OCRv3_det.yml"
-    gone = "Train.dataset.label_file_list=[gone.txt]"
-    assert main(["groups", str(config), "--set", gone]) == 1
-    said = capfd.readouterr().err
-    assert "--set Train.dataset.label_file_list=" in said
-    assert "--eval-only leaves it out" in said
-    spec = importlib.util.spec_from_file_location("tool", ROOT / "tools" / "ocr_sensitivity.py")
+    gone = "Eval.dataset.label_file_list=[gone.txt]"
+    assert main(["eval", str(config), "--set", gone]) == 1
+    assert "--set Eval.dataset.label_file_list=" in capfd.readouterr().err
+    spec = importlib.util.spec_from_file_location("tool", ROOT / "tools" / "ocr_eval.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
-    with pytest.raises(SystemExit, match=r"-o Train\.dataset\.label_file_list=.*--eval_only leaves it out"):
-        tool.main(["-c", str(config), "-o", gone, "--print_params"])
+    with pytest.raises(SystemExit, match=r"-o Eval\.dataset\.label_file_list="):
+        tool.main(["-c", str(config), "-o", gone])

@@ -41,6 +41,8 @@ from dysens.model import TensorState, View, forward_state, leaves, map_leaves, s
 
 logger = logging.getLogger(__name__)
 
+FAR = 64
+
 Output = tuple[list[int], Any]  # the shape of what a layer got, and what it said
 
 
@@ -126,7 +128,8 @@ class Probe:
         Args:
             channels: Which channels, by the path of the mixer.
             own: Which parameters.
-            beyond: Where to move channels: 1 above all others of their mixer, -1 below, 0 to other values among them.
+            beyond: Where to move channels: 1 above all others of their mixer, -1 below, 0 to other values among them; `FAR` and
+                -`FAR` to values that no ordinary one comes near.
         """
 
         def answer(visit: Visit) -> Any:
@@ -336,8 +339,11 @@ class Probe:
         axis = role.output_axis % plain.ndim
         where = tuple(mask if a == axis else slice(None) for a in range(plain.ndim))
         values = numbers(plain).copy()
-        # Stand-ins are positive, and stay so.
-        values[where] = known.other[where] * 0.2 ** -min(beyond, 0) + max(beyond, 0) * values.max()
+        # Stand-ins are positive, and stay so but for what lies far beyond: thresholds may lie anywhere.
+        if abs(beyond) == FAR:
+            values[where] = known.other[where] + beyond * values.max()
+        else:
+            values[where] = known.other[where] * 0.2 ** -min(beyond, 0) + max(beyond, 0) * values.max()
         return paddle.to_tensor(values).astype(plain.dtype)
 
 

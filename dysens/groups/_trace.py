@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dysens.groups._layers import Role
-from dysens.groups._probe import Movement, Probe
+from dysens.groups._probe import FAR, Movement, Probe
 
 if TYPE_CHECKING:
     from dysens.groups._channel_graph import ChannelGraph
@@ -356,7 +356,7 @@ class Tracer:
                 continue
             tried.add(same)
             moving = {path: mask for path, mask in masks.items() if mask.any()}
-            for beyond in (1, -1):
+            for beyond in (1, -1, FAR, -FAR):
                 movement = self._probe.perturb(moving, beyond=beyond)
                 if movement.outputs and not self._probe.view.implied:
                     return "of the output"

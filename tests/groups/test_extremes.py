@@ -22,6 +22,9 @@ MEETINGS: dict[str, Callable[[paddle.Tensor], paddle.Tensor]] = {
     "infinity norm": lambda p: paddle.linalg.norm(p, float("inf"), axis=1, keepdim=True),
     "max of differences": lambda p: (p - p.mean()).abs().max(axis=1, keepdim=True),
     "range": lambda p: p.max(axis=1, keepdim=True) - p.min(axis=1, keepdim=True),
+    "any above a threshold": lambda p: (p > 0.9).any(axis=1, keepdim=True).astype("float32"),
+    "all below a threshold": lambda p: (p < 1.1).all(axis=1, keepdim=True).astype("float32"),
+    "max over a threshold": lambda p: F.relu(p - 3).max(axis=1, keepdim=True),
     "max of two halves": lambda p: paddle.maximum(p[:, ::2], p[:, 1::2]).max(axis=1, keepdim=True),
 }
 

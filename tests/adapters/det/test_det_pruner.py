@@ -84,7 +84,7 @@ def test_a_tool_of_a_checkout_is_run_with_the_pruner(tmp_path):
 
 def test_a_tool_that_is_not_there_is_a_sentence(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["dysens.adapters.det", "nowhere/train.py"])
-    with pytest.raises(SystemExit, match=r"error: there is no script nowhere/train\.py"):
+    with pytest.raises(SystemExit, match=r"error: There is no script nowhere/train\.py"):
         run_with_pruner()
 
 
@@ -113,7 +113,7 @@ def test_ppdets_trainer_trains_the_pruned_model_and_the_checkpoint_is_read_back(
         live["weights"] = str(folder / "slim" / "model_final")
         evaluated = build_slim_model(live, slim_file(folder), mode="eval")["model"]
     assert np.array_equal(dict(evaluated.named_parameters())[CUT].numpy(), weight.numpy())
-    assert "only the eval forward is looked at" in told[0]
+    assert "Only the eval forward is looked at" in told[0]
 
 
 @pytest.mark.parametrize(

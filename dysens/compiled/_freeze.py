@@ -47,6 +47,7 @@ _HARMLESS = (
 )
 # A configuration has fewer; a data set must not be walked at every call.
 _MOST_ITEMS = 20_000
+_DEEPEST = 120  # Python's own limit leaves room for this
 
 
 def of_a_library(kind: type | types.FunctionType) -> bool:
@@ -121,7 +122,7 @@ class _Freezer:
         if self._left < 0:
             self.unreadable = self.unreadable or f"more than {_MOST_ITEMS} values"
             return _Itself(value)
-        if len(self._open) > sys.getrecursionlimit() // 8:
+        if len(self._open) > _DEEPEST:
             self.unreadable = self.unreadable or "deeply nested values"
             return _Itself(value)
         self._open[id(value)] = len(self._open)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dysens.sensitivity import DygraphSensitivity
     from dysens.sweep import Ray, RunOptions
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "DygraphSensitivity",

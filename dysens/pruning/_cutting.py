@@ -114,7 +114,16 @@ def holds(model: paddle.nn.Layer, plan: PrunePlan) -> bool:
     pairs = (
         (_workable(t)[0], _zeroed_values(t, item)) for item in plan.masks for t in [tensors[item.tensor]]
     )
-    return all(np.array_equal(now.numpy(), zeroed.numpy(), equal_nan=True) for now, zeroed in pairs)
+    static = (
+        not paddle.in_dynamic_mode()
+    )  # an evaluation may have turned it on; Paddle ends the process if tensors are touched then
+    if static:
+        paddle.disable_static()
+    try:
+        return all(np.array_equal(now.numpy(), zeroed.numpy(), equal_nan=True) for now, zeroed in pairs)
+    finally:
+        if static:
+            paddle.enable_static()
 
 
 def zero(model: paddle.nn.Layer, entries: Iterable[TensorCut]) -> None:

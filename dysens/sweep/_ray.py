@@ -118,7 +118,8 @@ class Ray(Executor):
         if ray.is_initialized():
             return False
         options = {"logging_level": logging.WARNING, "log_to_driver": False, **self._options}
-        address = _running_cluster() if self._address == "auto" else self._address
+        # Ray looks up the token of its own cluster for "auto" only, not for the address that stands for it.
+        address = self._address if self._address != "auto" or _running_cluster() else None
         if address is None or address == "local":
             logger.info("A Ray cluster is started on this machine, for this run.")
             start_alone(ray, **options)

@@ -53,8 +53,8 @@ test: venvs
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-paddle3 test-paddle26; status=$$?; \
 	for stack in paddle3 paddle26; do echo "== $$stack"; grep -E '^[0-9]+ (passed|failed).* in ' output/test-$$stack.log; done; exit $$status
 
-# Every room is tested in a process of its own: Paddle's state (static mode, predictors, patched frameworks) builds up in one
-# process, and with all rooms in one it ended in a segmentation fault. Pytest's 5 says that all of a room is the other stack's.
+# Every room is tested in a process of its own: with all of them in one, Paddle ended it with a segmentation fault, the cause of
+# which is not known yet. Pytest's 5 says that all of a room is the other stack's.
 ROOMS := $(filter-out %__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 .PHONY: test-paddle3 test-paddle26
 test-paddle3 test-paddle26: test-%: .venvs/%/.stamp

@@ -16,12 +16,14 @@ from dysens.cli._options import (
     add_json,
     add_measuring,
     add_model,
+    add_open,
     add_rule,
     add_sensitivities,
     add_target,
     add_visualdl,
     add_workers,
     measuring_of,
+    shown,
     target_of,
 )
 from dysens.cli._terminal import CommandParser, Output, count, number, one_of
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from dysens.results import Sensitivities
 
 
-JOURNAL = Path("sens.jsonl")
+JOURNAL, COMPARISON = Path("sens.jsonl"), Path("comparison.html")
 
 
 def _add_groups(parser: CommandParser) -> None:
@@ -60,6 +62,7 @@ def _add_sweep(parser: CommandParser) -> None:
     add_measuring(parser, JOURNAL)
     add_workers(parser)
     add_visualdl(parser)
+    add_open(parser)
     add_choice_of_filters(parser)
     add_json(parser)
 
@@ -75,7 +78,9 @@ def _sweep(options: Namespace, out: Output) -> None:
         measuring = measuring_of(
             options, options.sen_file, not out.quiet, SweepLog(writer) if writer is not None else None
         )
-        sens = sweep(subject_of(model_name(options), options.criterion, options), measuring)
+        subject = subject_of(model_name(options), options.criterion, options)
+        closing.enter_context(shown(options, options.sen_file, out))
+        sens = sweep(subject, measuring)
         if writer is not None:
             log_sensitivities(writer, sens)
     out.result(table_of(sens, out.width), summary_of(sens))
@@ -93,6 +98,7 @@ def _add_search(parser: CommandParser) -> None:
     )
     add_measuring(parser, JOURNAL)
     add_workers(parser)
+    add_open(parser)
     parser.option("save_ratios", type=Path, metavar="FILE", help="write the ratios as YAML, or JSON (.json)")
     add_choice_of_filters(parser)
     add_json(parser)
@@ -104,7 +110,9 @@ def _search(options: Namespace, out: Output) -> None:
     from dysens.ratios import by_path, write_ratio_file
 
     measuring = measuring_of(options, options.sen_file, not out.quiet)
-    found = search(subject_of(model_name(options), options.criterion, options), measuring)
+    subject = subject_of(model_name(options), options.criterion, options)
+    with shown(options, options.sen_file, out):
+        found = search(subject, measuring)
     data = {
         "target_loss": found.target_loss,
         "baseline": found.baseline,
@@ -253,19 +261,33 @@ def save_figure(figure: Figure, place: Path) -> None:
 
 
 def _add_report(parser: CommandParser) -> None:
-    add_sensitivities(parser)
+    parser.add_argument(
+        "sensitivities",
+        metavar="SENS",
+        type=Path,
+        nargs="+",
+        help="journal, CSV, JSON or PaddleSlim pickle; several are compared",
+    )
     parser.option("output", type=Path, metavar="FILE", help="default: SENS with the ending .html")
-    parser.option("title", metavar="TEXT", help="its heading")
+    parser.option("title", metavar="TEXT", help="heading of the page")
     parser.option("language", metavar="LANG", help="en or zh (default: the reader's)")
     add_json(parser)
 
 
 def _report(options: Namespace, out: Output) -> None:
-    from dysens.report import write_report
+    from dysens.report import write_comparison, write_report
 
-    place = options.output or options.sensitivities.with_suffix(".html")
+    if len(options.sensitivities) > 1:
+        for name in ("title", "language"):
+            if getattr(options, name) is not None:
+                raise InputError(f"The option --{name} goes with the report of one file.")
+        written = write_comparison(options.sensitivities, options.output or COMPARISON)
+        out.result(str(written), {"file": str(written)})
+        return
+    [source] = options.sensitivities
+    place = options.output or source.with_suffix(".html")
     written = write_report(
-        options.sensitivities,
+        source,
         place,
         title=options.title,
         language=options.language,
@@ -307,8 +329,8 @@ PLOT = Command(
 REPORT = Command(
     "report",
     "write an HTML page: curves, table, and a slider to choose ratios",
-    "SENS [options]",
-    "dysens report sens.jsonl -o report.html",
+    "SENS [SENS ...] [options]",
+    "dysens report sens.jsonl -o report.html\ndysens report fpgm.jsonl l1.jsonl -o comparison.html",
     _add_report,
     _report,
 )

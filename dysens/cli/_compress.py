@@ -16,7 +16,9 @@ from dysens.cli._options import (
     add_evaluator,
     add_json,
     add_model,
+    add_open,
     compressing_of,
+    shown,
 )
 from dysens.cli._terminal import CommandParser, Output, names
 
@@ -47,15 +49,17 @@ def _add_compress(parser: CommandParser) -> None:
         "skip_vars", names, default=[], metavar="A,B..", help="these stay whole (patterns too)"
     )
     add_eval_only(parser)
+    add_open(parser)
     add_json(parser)
 
 
 def _compress(options: Namespace, out: Output) -> None:
     compressing = compressing_of(options, options.output, not out.quiet)
     compressing.check()  # before the model is built
-    compressed, error = run_compress(
-        in_folder(model_name(options), options.output / TRAINED), options, compressing
-    )
+    with shown(options, options.output, out):
+        compressed, error = run_compress(
+            in_folder(model_name(options), options.output / TRAINED), options, compressing
+        )
     out.result(str(compressed), compressed_data(compressed))
     out.say(remarks(compressed))
     if error is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,6 +174,29 @@ def add_workers(parser: CommandParser) -> None:
     parser.option("ray", metavar="ADDRESS", help="have them on a Ray cluster: auto, or its address")
     parser.option("cpus_per_worker", type=count, metavar="N", help="with Ray: CPU threads of each (1)")
     parser.option("gpus_per_worker", type=number, metavar="N", help="with Ray: GPUs of each (0)")
+
+
+def add_open(parser: CommandParser) -> None:
+    """For commands that take long."""
+    parser.option("open", action="store_true", help="show it in a browser while it runs")
+
+
+@contextmanager
+def shown(options: Namespace, path: Path, out: Output) -> Iterator[None]:
+    """With ``--open``, a page of the run on this machine.
+
+    Args:
+        options: Those of `add_open`.
+        path: The journal, or the folder of a compressed model.
+        out: Gets the address.
+    """
+    if not options.open:
+        yield
+        return
+    from dysens.report import shown_live
+
+    with shown_live(path, say=out.say):
+        yield
 
 
 def executor_of(options: Namespace) -> Executor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -111,7 +112,7 @@ def _data(cut: Cut) -> dict[str, Any]:
 
 def _add_train(parser: CommandParser) -> None:
     add_model(parser)
-    parser.option("resume", metavar="FILE", help="go on from this checkpoint, no ending")
+    parser.option("resume", metavar="FILE", help="continue from this checkpoint, no ending")
     add_evaluator(parser)
     add_json(parser)
 
@@ -122,6 +123,7 @@ def _train(options: Namespace, out: Output) -> None:
 
     name, before = model_name(options), card_beside(options.weights)
     task = task_of(name)
+    options.trained_to = task.folder  # where an interrupted training is
     folder = train(task)
     subject = subject_of(name, task=task)
     scored = score(subject, TRAINED)
@@ -131,6 +133,28 @@ def _train(options: Namespace, out: Output) -> None:
     )
     out.result(str(scored), {**asdict(scored), "folder": str(folder)})
     out.say(f"checkpoints with their plans are in {folder}\nthe card is {card}")
+
+
+def latest_checkpoint(folder: Path | None) -> Path | None:
+    """The checkpoint, without its ending, that training in this folder can go on from: weights and optimizer, the newest."""
+    if folder is None or not folder.is_dir():
+        return None
+    states = [file for file in folder.glob("*.pdopt") if file.with_suffix(".pdparams").is_file()]
+    newest = max(states, key=lambda file: file.stat().st_mtime, default=None)
+    return None if newest is None else newest.with_suffix("")
+
+
+def _kept_of_training(options: Namespace) -> str | None:
+    found = latest_checkpoint(getattr(options, "trained_to", None))
+    return None if found is None else f"the last checkpoint is {found}.pdparams"
+
+
+def _training_goes_on(options: Namespace) -> str | None:
+    found = latest_checkpoint(getattr(options, "trained_to", None))
+    if found is None:
+        return None
+    words = ["dysens", "train", options.model, "--weights", str(found), "--resume", str(found)]
+    return shlex.join(words + [word for text in options.set for word in ("--set", text)])
 
 
 def _add_eval(parser: CommandParser) -> None:
@@ -232,6 +256,8 @@ TRAIN = Command(
     "dysens train configs/ocr/ch_PP-OCRv3_det.yml --weights out/pruned",
     _add_train,
     _train,
+    kept=_kept_of_training,
+    goes_on=_training_goes_on,
 )
 EVAL = Command(
     "eval",

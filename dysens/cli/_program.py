@@ -157,6 +157,7 @@ def hush_paddle(debug: bool) -> None:
     if not debug:
         os.environ.setdefault("GLOG_minloglevel", "2")
         warnings.filterwarnings("ignore", category=UserWarning, module="paddle")
+        logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font list that it makes
 
 
 def interrupted(command: str, kept: str | None, instead: str | None = None) -> str:
@@ -164,11 +165,11 @@ def interrupted(command: str, kept: str | None, instead: str | None = None) -> s
 
     Args:
         command: As it can be typed again.
-        kept: In words, what is not lost; None if there is nothing to go on from.
+        kept: In words, what is not lost; None if there is nothing to continue from.
         instead: What goes on from there, if not the same command.
     """
     if kept is None:
-        return "\nInterrupted."
+        return f"\nInterrupted. To begin again:\n  {command}"
     if instead is not None:
         return f"\nInterrupted: {kept}. To go on from there:\n  {instead}"
     return f"\nInterrupted: {kept}. The same command goes on from there:\n  {command}"

@@ -6,8 +6,10 @@ Written to be read as well as run: `run` is the whole story, and each step is on
 from __future__ import annotations
 
 import argparse
+import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +17,11 @@ import numpy as np
 import paddle
 from paddle import nn
 
+import dysens
 from dysens.compress import CompressOutcome
 from dysens.data import Digits, load_digits
 from dysens.pruning import load_pruned, save_pruned
-from dysens.report import heat_map, sensitivity_curves
+from dysens.report import Card, CardState, heat_map, sensitivity_curves, write_card, write_report
 from dysens.results import Sensitivities
 from dysens.sensitivity import DygraphSensitivity
 
@@ -99,7 +102,7 @@ def train(model: nn.Layer, data: Digits, epochs: int, learning_rate: float) -> N
 
 
 def accuracy(model: nn.Layer, data: Digits) -> float:
-    """Share of the digits that the model reads right."""
+    """Share of the digits that the model classifies correctly."""
     model.eval()
     with paddle.no_grad():
         guesses = model(paddle.to_tensor(data.images)).numpy().argmax(axis=1)
@@ -118,13 +121,13 @@ def step_train(train_set: Digits, test_set: Digits, epochs: int) -> nn.Layer:
     model = DigitNet()
     train(model, train_set, epochs, learning_rate=1e-2)
     score = accuracy(model, test_set)
-    print(f"   {score:.4f} of {len(test_set)} other digits are read right ({_since(start)}).")
+    print(f"   Accuracy on {len(test_set)} other digits: {score:.4f} ({_since(start)}).")
     return model
 
 
 def step_groups(model: nn.Layer) -> DygraphSensitivity:
     """Which channels move together."""
-    say("2. Find the groups of channels that have to go together, and prove each by a trial cut.")
+    say("2. Find the groups of channels that must be cut together, and prove each by a trial cut.")
     start = time.perf_counter()
     ds = DygraphSensitivity(model, INPUT_SHAPE)
     print(ds.groups)
@@ -138,7 +141,9 @@ def step_sweep(
     ds: DygraphSensitivity, eval_func: Callable[[], float], ratios: list[float] | None, folder: Path
 ) -> Sensitivities:
     """What each group is worth, as a journal and as pictures."""
-    say("3. Sweep: what does each group lose at each ratio? The model is masked, never changed.")
+    say(
+        "3. Sweep: how much does each group lose at each ratio? Channels are masked; the weights do not change."
+    )
     start = time.perf_counter()
     journal = folder / "sensitivities.jsonl"
     journal.unlink(missing_ok=True)  # of an earlier run, with other weights
@@ -151,16 +156,16 @@ def step_sweep(
 
 def step_ratios(ds: DygraphSensitivity, sens: Sensitivities, eval_func: Callable[[], float]) -> Stage:
     """What the sweep's ratios cost, group by group added up: tried, and undone."""
-    say(f"4. Cut {FLOPS_TO_REMOVE:.0%} of the FLOPs by the sweep's losses, look, and undo it.")
+    say(f"4. Cut {FLOPS_TO_REMOVE:.0%} of the FLOPs by the sweep's losses, measure, and undo it.")
     with ds.pruned(ds.ratios_by_flops(sens, FLOPS_TO_REMOVE)) as outcome:
         stage = Stage("cut by the sweep", eval_func(), outcome.flops_after, outcome.params_after)
-    print(f"   {stage.accuracy:.4f} are read right.")
+    print(f"   Accuracy: {stage.accuracy:.4f}.")
     return stage
 
 
 def step_compress(ds: DygraphSensitivity, data: Digits, sens: Sensitivities, quiet: bool) -> CompressOutcome:
     """The same share, decided jointly from unlabelled digits, and what goes folded into what stays."""
-    say(f"5. Compress: the same share, decided from {SAMPLES} digits without their labels.")
+    say(f"5. Compress: remove the same share, decided jointly on {SAMPLES} digits without their labels.")
     start = time.perf_counter()
     outcome = ds.compress(
         [paddle.to_tensor(data.images[:SAMPLES])],
@@ -170,7 +175,7 @@ def step_compress(ds: DygraphSensitivity, data: Digits, sens: Sensitivities, qui
         progress=not quiet,
     )
     print(outcome.to_frame().to_string(index=False))
-    print(f"   Masked and cut model agree: they differ by {outcome.proof:.0e} at most ({_since(start)}).")
+    print(f"   Masked and cut model differ by {outcome.proof:.0e} at most ({_since(start)}).")
     return outcome
 
 
@@ -188,6 +193,38 @@ def results_table(stages: Iterable[Stage]) -> str:
     lines = [f"{'':<22}{'accuracy':>10}{'FLOPs':>14}{'parameters':>14}"]
     lines += [f"{s.name:<22}{s.accuracy:>10.4f}{s.flops:>14,}{s.params:>14,}" for s in stages]
     return "\n".join(lines)
+
+
+def step_pages(
+    folder: Path,
+    ds: DygraphSensitivity,
+    outcome: CompressOutcome,
+    stages: Sequence[Stage],
+    sens: Sensitivities,
+) -> None:
+    """The card of the small network, and the report of the sweep, to open in a browser."""
+    left = {name: after for name, _, _, after in outcome.widths}
+    card = Card(
+        model="DigitNet",
+        metric="accuracy",
+        states=tuple(CardState(s.name, s.accuracy, None, s.flops, s.params) for s in stages),
+        evaluated_on="597 digits that were not trained on",
+        calibrated_on=f"{SAMPLES} training digits, without their labels",
+        criterion=f"elimination with folding, allocated {outcome.allocation}",
+        output_error=outcome.output_error,
+        proofs={"masked_and_cut": outcome.proof},
+        widths=tuple((g.path, g.channels, left.get(g.name, g.channels)) for g in ds.groups),
+        versions={
+            "dysens": dysens.__version__,
+            "Paddle": paddle.__version__,
+            "Python": platform.python_version(),
+        },
+        seed=SEED,
+        date=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
+        commands=("dysens demo",),
+    )
+    write_card(folder, card)
+    write_report(sens, folder / "report.html", progress=False)
 
 
 def run(folder: Path, quick: bool = False) -> dict[str, float]:
@@ -226,6 +263,8 @@ def run(folder: Path, quick: bool = False) -> dict[str, float]:
     reloaded = load_pruned(DigitNet(), folder / "pruned")
     reached("read back from disk", accuracy(reloaded, test_set))
     print(results_table(stages))
+    shown = [stage for stage in stages if stage.name in ("trained", "compressed", "after fine-tuning")]
+    step_pages(folder, ds, outcome, shown, sens)
     return {stage.name: stage.accuracy for stage in stages}
 
 
@@ -234,6 +273,8 @@ def _since(start: float) -> str:
 
 
 FILES = {
+    "card.html": "original against result, to open in a browser",
+    "report.html": "the sweep, with sliders to choose ratios",
     "sensitivities.jsonl": "every measured point; Sensitivities.load reads it",
     "curves.png": "loss against ratio, a panel per group",
     "heat_map.png": "the same as a table of colours",
@@ -253,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start = time.perf_counter()
     scores = run(options.output, options.quick)
     if scores["read back from disk"] != scores["after fine-tuning"]:
-        print("The network that was read back scores differently: this must not happen, please report it.")
+        print("The network that was read back scores differently. This is a bug; please report it.")
         return 1
     say(f"Done in {_since(start)}. The files are in {options.output.resolve()}:")
     for name, content in FILES.items():

@@ -17,6 +17,7 @@ from dysens.ratios._by_loss import (
     predicted_curve,
     predicted_loss,
     ratios_by_loss,
+    scatter,
     threshold_segments,
 )
 from dysens.ratios._files import (
@@ -46,6 +47,7 @@ __all__ = [
     "ratios_for_budget",
     "ratios_of_pruner",
     "read_ratio_file",
+    "scatter",
     "threshold_segments",
     "write_ratio_file",
 ]

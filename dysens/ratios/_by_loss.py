@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -119,6 +119,45 @@ def ratios_by_loss(curves: Mapping[str, Curve], threshold: float, monotone: bool
 def predicted_curve(curve: Curve) -> dict[float, float]:
     """The points between which `predicted_loss` is linear: the monotone envelope, which starts at 0 for 0."""
     return monotone_envelope({**curve, 0.0: 0.0})
+
+
+def scatter(curves: Iterable[Curve]) -> float | None:
+    """By how much measured losses scatter: the standard deviation of a point around a rising line.
+
+    Each curve is fitted by the closest line that never falls (isotonic regression); what is left is noise of the
+    metric. Points that were never measured twice, and curves that rise at every step, say nothing about it.
+
+    Args:
+        curves: Loss by ratio, of every group.
+
+    Returns:
+        The standard deviation of one point; None if no curve ever falls, so that nothing is known.
+
+    Example:
+        >>> scatter([{0.1: 0.0, 0.2: 0.02, 0.3: 0.0, 0.4: 0.5}])
+        0.014142135623730952
+        >>> scatter([{0.1: 0.0, 0.2: 0.1}]) is None
+        True
+    """
+    squares, freedom = 0.0, 0
+    for curve in curves:
+        losses = [curve[ratio] for ratio in sorted(curve) if math.isfinite(curve[ratio])]
+        levels = _rising_levels(losses)
+        fitted = [mean for mean, count in levels for _ in range(count)]
+        squares += math.fsum((loss - fit) ** 2 for loss, fit in zip(losses, fitted))
+        freedom += len(losses) - len(levels)
+    return math.sqrt(squares / freedom) if squares > 0 and freedom else None
+
+
+def _rising_levels(losses: Iterable[float]) -> list[tuple[float, int]]:
+    """Isotonic regression by pooling neighbours: the means that rise, and how many points share each."""
+    levels: list[tuple[float, int]] = []
+    for loss in losses:
+        levels.append((loss, 1))
+        while len(levels) > 1 and levels[-2][0] >= levels[-1][0]:
+            (left, some), (right, more) = levels[-2:]
+            levels[-2:] = [((left * some + right * more) / (some + more), some + more)]
+    return levels
 
 
 def predicted_loss(curve: Curve, ratio: float) -> float:

@@ -7,7 +7,8 @@ from dysens._lazy import lazy_exports
 if TYPE_CHECKING:
     from dysens.report._card import card_page, write_card
     from dysens.report._card_data import CARD_HTML, CARD_JSON, Card, CardSample, CardState, read_card, sample
-    from dysens.report._live import watch
+    from dysens.report._compare import write_comparison
+    from dysens.report._live import shown_live, watch
     from dysens.report._page import write_report
     from dysens.report._plot_data import (
         BudgetPoint,
@@ -44,10 +45,12 @@ __all__ = [
     "read_card",
     "sample",
     "sensitivity_curves",
+    "shown_live",
     "watch",
     "width_table",
     "widths",
     "write_card",
+    "write_comparison",
     "write_report",
 ]
 
@@ -56,7 +59,8 @@ __getattr__, __dir__ = lazy_exports(
     {
         "_card": ["card_page", "write_card"],
         "_card_data": ["CARD_HTML", "CARD_JSON", "Card", "CardSample", "CardState", "read_card", "sample"],
-        "_live": ["watch"],
+        "_compare": ["write_comparison"],
+        "_live": ["shown_live", "watch"],
         "_page": ["write_report"],
         "_plot_data": [
             "BudgetPoint",

@@ -112,7 +112,11 @@ def card_page(card: Card) -> str:
 
 def word(key: str) -> str:
     """A word in both languages; one of them is shown."""
-    english, chinese = WORDS[key]
+    return in_both(*WORDS[key])
+
+
+def in_both(english: str, chinese: str) -> str:
+    """A text in both languages; one of them is shown."""
     return f'<span lang="en">{escape(english)}</span><span lang="zh">{escape(chinese)}</span>'
 
 

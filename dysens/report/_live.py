@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 import webbrowser
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -177,25 +178,52 @@ def watch(
         InputError: The port is taken.
     """
     watched = Watched(path)
+    with _serving(watched, port) as address:
+        say(f"{watched.path} is shown at {address} (this machine only).")
+        if opened:
+            webbrowser.open(address)
+        if not watched.is_running():
+            say(
+                "No process on this machine is writing to it. Waiting for a run to begin and end; Ctrl-C stops."
+            )
+        _wait(watched, seconds)
+        say("The run is over.")
+
+
+@contextmanager
+def shown_live(
+    path: str | Path, opened: bool = True, say: Callable[[str], None] = print, seconds: float = SECONDS
+) -> Iterator[str]:
+    """Serve the page of a run that this process is about to do, for as long as the block lasts.
+
+    Args:
+        path: See `watch`.
+        opened: Whether to open a browser.
+        say: See `watch`.
+        seconds: How long to wait at the end, so that a browser has seen the last page.
+    """
+    watched = Watched(path)
+    with _serving(watched, 0) as address:
+        say(f"{watched.path} is shown at {address} (this machine only) while this runs.")
+        if opened:
+            webbrowser.open(address)
+        yield address
+        time.sleep(1.25 * seconds)
+
+
+@contextmanager
+def _serving(watched: Watched, port: int) -> Iterator[str]:
+    """The address at which the page is served, on this machine only."""
     try:
         server = ThreadingHTTPServer((HOST, port), _handler(watched))
     except (OSError, OverflowError) as error:
         raise InputError(
             f"The port {port} cannot be used ({error}): leave it out, and a free one is taken."
         ) from error
-    address = f"http://{HOST}:{server.server_address[1]}/"
     serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     serving.start()
     try:
-        say(f"{watched.path} is shown at {address} (this machine only).")
-        if opened:
-            webbrowser.open(address)
-        if not watched.is_running():
-            say(
-                "No process on this machine works on it now: watching until one has begun and ended, or Ctrl-C."
-            )
-        _wait(watched, seconds)
-        say("The run is over.")
+        yield f"http://{HOST}:{server.server_address[1]}/"
     finally:
         server.shutdown()
         server.server_close()

@@ -24,6 +24,7 @@ from dysens.ratios import (
     predicted_loss,
     ratios_by_flops,
     ratios_by_loss,
+    scatter,
     threshold_segments,
 )
 from dysens.report._plot_data import layer_label
@@ -64,6 +65,7 @@ def page_data(
         "higherIsBetter": sens.higher_is_better,
         "about": about(sens),
         "threshold": sensible_threshold(sens),
+        "scatter": scatter(sens.values()),
         "groups": _groups(sens, names),
         "costs": None if usable is None else _costs(usable, names),
         "withoutCosts": [_label(sens, name) for name in unknown],
@@ -72,8 +74,8 @@ def page_data(
 
 
 def about(sens: Sensitivities) -> dict[str, str]:
-    """What was measured, by what and when, as far as the file says it: model, metric, criterion, date, version of dysens."""
-    found = {"version": dysens.__version__}
+    """What was measured, by what and when, as far as the file says it: model, metric, criterion, date, versions."""
+    found = {"versions": f"dysens {dysens.__version__}"}
     path = Path(sens.source) if sens.source else None
     if path is None or not path.is_file():
         return found
@@ -82,6 +84,8 @@ def about(sens: Sensitivities) -> dict[str, str]:
     header = header_of(path)
     if header is not None:
         found |= {"model": header.model, "metric": header.evaluator, "criterion": header.criterion}
+        if header.versions:
+            found["versions"] = ", ".join(f"{name} {version}" for name, version in header.versions.items())
     return found
 
 

@@ -111,6 +111,7 @@ class Header:
         higher_is_better: False for an error or a loss.
         paths: Parameter name to layer path of every group, in parameter order.
         costs: What the network costs at any ratios, or None if unknown; not compared.
+        versions: Of the packages that measured, by name; for people, not compared.
     """
 
     model: str
@@ -121,6 +122,7 @@ class Header:
     higher_is_better: bool = True
     paths: Mapping[str, str] = field(default_factory=dict)
     costs: Costs | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("model", "weights", "criterion", "evaluator"):
@@ -139,8 +141,16 @@ class Header:
         for param, path in self.paths.items():
             checked_text("A parameter name in the journal header", param)
             checked_text(f"The layer path of {param}", path)
+        if not isinstance(self.versions, Mapping):
+            raise InputError(
+                f"The journal header's versions must map names to versions, not {self.versions!r:.80}."
+            )
+        for name, version in self.versions.items():
+            checked_text("The name of a package in the journal header", name)
+            checked_text(f"The version of {name}", version)
         object.__setattr__(self, "baseline", baseline)
         object.__setattr__(self, "paths", dict(self.paths))
+        object.__setattr__(self, "versions", dict(self.versions))
 
     def differences(self, other: Header) -> list[str]:
         """Why points measured under ``other`` must not join those of this header, a clause each."""

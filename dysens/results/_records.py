@@ -122,6 +122,8 @@ def point_from(fields: Mapping[str, Any]) -> Point:
 
 def _header_fields(header: Header) -> dict[str, Any]:
     fields = {name: getattr(header, name) for name in _HEADER_FIELDS}
+    if header.versions:
+        fields["versions"] = header.versions
     return fields if header.costs is None else {**fields, "costs": header.costs.to_json()}
 
 
@@ -144,7 +146,8 @@ def _header_from(fields: Mapping[str, Any]) -> Header:
         )
     if version != FORMAT:
         raise InputError(f"{version!r:.40} is no format of a journal")
-    return Header(**{name: fields[name] for name in _HEADER_FIELDS}, costs=costs_from(fields))
+    known = {name: fields[name] for name in _HEADER_FIELDS}
+    return Header(**known, costs=costs_from(fields), versions=fields.get("versions", {}))
 
 
 def _claim_from(fields: Mapping[str, Any]) -> Claim:

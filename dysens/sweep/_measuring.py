@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any, Union
 
 import paddle
 
+import dysens
 from dysens.compiled import EvaluatorScorer, FunctionScorer, Scorer
 from dysens.costs import Costs
 from dysens.criteria import Criterion, compensates, criterion_name
@@ -262,6 +264,7 @@ class Measuring:
             scorer.higher_is_better,
             {group.name: group.path for group in self.groups},
             self.costs(),
+            {"dysens": dysens.__version__, "Paddle": paddle.__version__, "Python": platform.python_version()},
         )
 
     def _journal(self, header: Header) -> Journal | None:

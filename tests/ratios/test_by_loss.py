@@ -1,12 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from results.common import golden_sensitivities
 
 from dysens.errors import InputError
-from dysens.ratios import monotone_envelope, predicted_loss, ratios_by_loss, threshold_segments
+from dysens.ratios import monotone_envelope, predicted_loss, ratios_by_loss, scatter, threshold_segments
 
 ratios = st.integers(1, 99).map(lambda number: number / 100)
 losses = st.floats(-2, 2)
@@ -142,3 +143,13 @@ class TestAgainstPaddleSlim:
         from dysens.compat import merge_sensitive
 
         assert merge_sensitive(parts) == slim_prune.merge_sensitive(parts)
+
+
+def test_scatter_is_what_a_rising_line_leaves() -> None:
+    generator = np.random.default_rng(0)
+    ratios = [round(0.01 * step, 2) for step in range(100)]
+    curves = [{ratio: ratio + float(generator.normal(0, 0.05)) for ratio in ratios} for _ in range(20)]
+    assert scatter(curves) == pytest.approx(0.05, rel=0.15)
+    assert scatter([{0.1: 0.0, 0.2: 0.0, 0.3: 0.1}]) is None
+    assert scatter([{0.1: 0.2, 0.2: float("inf"), 0.3: 0.1}]) == pytest.approx(0.1 / 2**0.5)
+    assert scatter([]) is None

@@ -15,7 +15,7 @@ from results.common import PATHS, header, point
 from selenium.webdriver.support.ui import WebDriverWait
 
 from dysens.errors import InputError
-from dysens.report import Card, CardState, watch, write_card
+from dysens.report import Card, CardState, shown_live, watch, write_card
 from dysens.report._live import Watched
 from dysens.results import Journal
 
@@ -130,3 +130,14 @@ def test_a_browser_follows(browser, tmp_path):
     write_card(tmp_path, replace(CARD, running=False))
     assert watching.ended()
     assert [line for line in console(browser) if "favicon" not in line and "version" not in line] == []
+
+
+def test_a_run_shows_itself_for_as_long_as_it_lasts(tmp_path):
+    said = []
+    with shown_live(tmp_path, opened=False, say=said.append, seconds=0.01) as address:
+        assert "Waiting for the first result" in fetched(address)
+        write_card(tmp_path, CARD)
+        assert "a network" in fetched(address)
+    assert address in said[0]
+    with pytest.raises(urllib.error.URLError):
+        fetched(address)

@@ -112,6 +112,7 @@ function showFigures(ratios) {
   showFigure("loss", loss, lossText(loss));
   const cut = ratios.filter((ratio) => ratio !== null && ratio > 0).length;
   showFigure("layers", cut, String(cut));
+  byId("loss-note").textContent = words.predictedNote(scatterOf(cut));
   byId("layers-note").textContent = words.ofLayers(GROUPS.length);
   if (COSTS === null) {
     for (const id of ["flops", "params"]) showFigure(id, "", words.unknown);
@@ -124,6 +125,11 @@ function showFigures(ratios) {
     byId(`${id}-note`).textContent = words.of(amount(whole), `${less.toFixed(1)}%`);
   }
   if (chart !== null) chart.show(1 - left.flops / COSTS.whole.flops, loss, words);
+}
+
+// Of a sum over so many layers, as text; null if the curves say nothing of it.
+function scatterOf(layers) {
+  return DATA.scatter === null || layers === 0 ? null : (DATA.scatter * Math.sqrt(layers)).toFixed(4);
 }
 
 function showFigure(id, value, text) {

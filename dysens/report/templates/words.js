@@ -9,8 +9,8 @@ const WORDS = {
     facts: (groups, points, baseline, higher) =>
       `${groups} groups, ${points} points` +
       (baseline === null ? "" : `; the whole model scores ${baseline} (${higher ? "higher" : "lower"} is better)`),
-    about: ({model, metric, criterion, date, version}) =>
-      [model, metric && `scored by ${metric}`, criterion && `criterion ${criterion}`, date, `dysens ${version}`],
+    about: ({model, metric, criterion, date, versions}) =>
+      [model, metric && `scored by ${metric}`, criterion && `criterion ${criterion}`, date, versions],
     choose: "Choose ratios",
     mode: "Choose by",
     byLoss: "Loss per layer",
@@ -26,7 +26,8 @@ const WORDS = {
     flops: "FLOPs left",
     params: "Parameters left",
     predicted: "Predicted loss",
-    predictedNote: "sum over layers, before fine-tuning",
+    predictedNote: (scatter) =>
+      (scatter === null ? "" : `± ${scatter} by the scatter of the points; `) + "sum over layers, before fine-tuning",
     cutLayers: "Layers cut",
     of: (whole, less) => `of ${whole}, −${less}`,
     ofLayers: (number) => `of ${number}`,
@@ -74,8 +75,8 @@ const WORDS = {
     facts: (groups, points, baseline, higher) =>
       `${groups} 个通道组，${points} 个测点` +
       (baseline === null ? "" : `；完整模型得分 ${baseline}（越${higher ? "高" : "低"}越好）`),
-    about: ({model, metric, criterion, date, version}) =>
-      [model, metric && `评分：${metric}`, criterion && `依据：${criterion}`, date, `dysens ${version}`],
+    about: ({model, metric, criterion, date, versions}) =>
+      [model, metric && `评分：${metric}`, criterion && `依据：${criterion}`, date, versions],
     choose: "选择剪枝率",
     mode: "选择方式",
     byLoss: "按单层损失",
@@ -91,7 +92,7 @@ const WORDS = {
     flops: "剩余 FLOPs",
     params: "剩余参数量",
     predicted: "预测损失",
-    predictedNote: "各层之和，微调之前",
+    predictedNote: (scatter) => (scatter === null ? "" : `± ${scatter}（测点的离散程度）；`) + "各层之和，微调之前",
     cutLayers: "被剪的层",
     of: (whole, less) => `原为 ${whole}，减少 ${less}`,
     ofLayers: (number) => `共 ${number} 层`,

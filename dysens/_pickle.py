@@ -65,7 +65,7 @@ def check_opcodes(data: bytes, needed_by: str) -> int:
             raise InputError("it is cut short")
         opcode = _OPCODES.get(code)
         if opcode is None:
-            raise InputError(f"it is damaged (byte {code!r} is no opcode)")
+            raise InputError(f"it is damaged (byte {code!r} is not an opcode)")
         name = opcode.name
         if name not in _ALLOWED_OPCODES:
             raise UnsafePickleError(f"it uses the pickle opcode {name}, which {needed_by} never need")
@@ -126,7 +126,7 @@ class PickledObject:
 
     def __setstate__(self, state: Any) -> None:
         if not isinstance(state, dict):
-            raise InputError("it is damaged (the state of an object is no dictionary)")
+            raise InputError("it is damaged (the state of an object is not a dictionary)")
         self.attributes = {_text(name): value for name, value in state.items()}
 
 
@@ -308,7 +308,7 @@ class _Loader(pickle.Unpickler):
         if isinstance(value, PickledObject):
             value.attributes = self.finished(value.attributes, depth + 1)
             return value
-        raise InputError("it is damaged (it holds something that is no value)")
+        raise InputError("it is damaged (it holds something that is not a value)")
 
 
 def _text(value: Any) -> str:

@@ -88,7 +88,7 @@ class LayerTask(Task):
         """As it was given."""
         if self._scoring is None:
             raise InputError(
-                f'Nothing is named that scores "{self.name}": give {flag("evaluator")} package.module:function. A function '
+                f'There is no evaluator for "{self.name}": give {flag("evaluator")} package.module:function. A function '
                 "with one parameter gets the model and returns its score; one without returns an Evaluator."
             )
         return self._scoring
@@ -133,7 +133,7 @@ class LayerTask(Task):
         tensors = leaves(arguments)
         if not all(isinstance(tensor, paddle.Tensor) for tensor in tensors):
             raise InputError(
-                f'"{self.name}" takes something that is no tensor, and an inference model takes tensors only.'
+                f'"{self.name}" takes something that is not a tensor, and an inference model takes tensors only.'
             )
         prefix = Path(folder) / NAME
         with preserved(self.model), paddle.no_grad():

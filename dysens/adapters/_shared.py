@@ -76,14 +76,14 @@ def read_optimizer_state(state: Path, weights: Path, network: paddle.nn.Layer) -
     """
     table = read_state(weights, keep_name_table=True).get(NAME_TABLE, {})
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
-        raise InputError(f"{weights} is damaged: its table of parameter names is none.")
+        raise InputError(f"{weights} is damaged: its table of parameter names is missing.")
     # The file may list a tensor under several paths, as that of an LSTM; a network names each parameter once.
     paths = [path for path, _ in network.named_parameters()]
     unknown = [path for path in paths if path not in table]
     if unknown:
         raise InputError(
             f"{weights} does not say how {len(unknown)} of {len(paths)} parameters were called when {state} was written, "
-            f"first {unknown[0]}: training cannot go on from there."
+            f"first {unknown[0]}: training cannot continue from it."
         )
     return renamed_state(read_state(state), {table[path]: path for path in paths}, network)
 

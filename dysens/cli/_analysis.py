@@ -122,7 +122,9 @@ def _search(options: Namespace, out: Output) -> None:
         "groups": found.to_frame().to_dict("records"),
     }
     out.result(found_text(found, out.width), data)
-    out.say(f"what was found is in {search_file(measuring)}, to choose within it by FLOPs or parameters")
+    out.say(
+        f"the result is in {search_file(measuring)}; `dysens ratios` chooses from it by FLOPs or parameters"
+    )
     if options.save_ratios is not None:
         paths = {group.name: group.path for group in found.groups}
         write_ratio_file(options.save_ratios, by_path(found.ratios, paths))

@@ -149,7 +149,7 @@ def act_settings(path: Path) -> dict[str, Any]:
             f'The config "{path}" cannot be read: {getattr(error, "strerror", None) or error}.'
         ) from error
     except yaml.YAMLError as error:
-        raise InputError(f'"{path}" is no YAML: {" ".join(str(error).split())}.') from error
+        raise InputError(f'"{path}" is not YAML: {" ".join(str(error).split())}.') from error
     settings = content.get("Global") if isinstance(content, Mapping) else None
     if not isinstance(settings, Mapping):
         raise InputError(

@@ -32,7 +32,7 @@ def _add_characters(parser: CommandParser) -> None:
 def _characters(options: Namespace, out: Output) -> None:
     name = model_name(options)
     if name.kind != OCR:
-        raise InputError(f'"{name.text}" is no PaddleOCR config, and only a recogniser has a dictionary.')
+        raise InputError(f'"{name.text}" is not a PaddleOCR config, and only a recogniser has a dictionary.')
 
     from dysens.adapters.ocr import OcrTask, cut_characters, wanted_characters
 

@@ -21,6 +21,7 @@ from dysens.cli._options import (
     shown,
 )
 from dysens.cli._terminal import CommandParser, Output, names
+from dysens.flags import flag
 
 if TYPE_CHECKING:
     from dysens.adapters import Task
@@ -30,7 +31,7 @@ FOLDER = Path("compressed")
 # As dysens.pipeline has them, which would load Paddle for a page of help.
 PRUNED, TRAINED = "pruned", "trained"
 COLUMNS = {
-    "score": "on the evaluation data, under its own name (hmean, acc, mAP ..)",
+    "score": "on the evaluation data (hmean, acc, mAP ..), ± its standard error",
     "FLOPs": "of one forward; a multiply-add is one",
     "parameters": "numbers in the weights",
     "file, KiB": "of the model when it is exported in that state",
@@ -46,7 +47,7 @@ def _add_compress(parser: CommandParser) -> None:
     add_compressing(parser)
     add_evaluator(parser)
     parser.list_option(
-        "skip_vars", names, default=[], metavar="A,B..", help="these stay whole (patterns too)"
+        "skip_vars", names, default=[], metavar="A,B..", help="do not prune these (patterns allowed)"
     )
     add_eval_only(parser)
     add_open(parser)
@@ -103,10 +104,12 @@ def remarks(compressed: Compressed) -> str:
     outcome = compressed.outcome
     lines = [
         f"Removed {outcome.flops_removed:.1%} of the FLOPs and {outcome.params_removed:.1%} of the parameters; the outputs' "
-        f"error is {outcome.output_error:.3g} of their variance, on held-back {compressed.data}.",
-        f"Masked and cut network differ by {outcome.proof:.1e} of the largest value at most.",
+        f"error is {outcome.output_error:.3g} of their variance, on held-out {compressed.data}.",
+        f"The masked and the cut network differ by at most {outcome.proof:.1e} of the largest value.",
         f"Weights and plan: {compressed.save}.pdparams, {compressed.save}.plan.json (dysens.load_pruned reads both)",
     ]
+    if compressed.scored_on is None:
+        lines.append(f"Not scored: {flag('evaluator')} package.module:function measures what the cut costs.")
     if compressed.trained is not None:
         lines.append(f"Checkpoints with their plans: {compressed.trained}")
     if compressed.exported is not None:

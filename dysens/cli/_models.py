@@ -113,7 +113,7 @@ def config_kind(path: Path) -> str:
     if {"architecture", "_BASE_"} & keys:
         return DET
     raise InputError(
-        f'"{path}" is no config that dysens knows: PaddleOCR\'s have the sections Global and Architecture, '
+        f'"{path}" is not a config that dysens knows: PaddleOCR\'s have the sections Global and Architecture, '
         "PaddleDetection's a line such as `architecture: YOLOv3`, or _BASE_."
     )
 

@@ -116,7 +116,7 @@ def add_model(parser: CommandParser, optional: bool = False) -> None:
 
 def add_eval_only(parser: CommandParser) -> None:
     """For steps that look for groups."""
-    parser.option("eval_only", action="store_true", help="leave a config's training forward out")
+    parser.option("eval_only", action="store_true", help="do not analyse a config's training forward")
 
 
 def add_evaluator(parser: CommandParser) -> None:
@@ -139,7 +139,7 @@ def add_choice_of_filters(parser: CommandParser, default: str | None = "fpgm") -
         help=f"{', '.join(CRITERION_NAMES)} ({default or 'as swept'})",
     )
     parser.list_option(
-        "skip_vars", names, default=[], metavar="A,B..", help="these stay whole (patterns allowed)"
+        "skip_vars", names, default=[], metavar="A,B..", help="do not prune these (patterns allowed)"
     )
     add_eval_only(parser)
 
@@ -250,9 +250,9 @@ def add_compressing(parser: CommandParser) -> None:
         help="paddle, openvino, onnxruntime, or a command",
     )
     parser.option("data", metavar="DATA", help="module:function that returns inputs, unlabelled")
-    parser.option("sens", type=Path, metavar="SENS", help="a sweep: one more way to share it out")
-    parser.option("distill", type=count, metavar="N", help="steps on the original's outputs, no labels")
-    parser.option("train", action="store_true", help="train on with the framework's own loop")
+    parser.option("sens", type=Path, metavar="SENS", help="a sweep, as one more way to allocate")
+    parser.option("distill", type=count, metavar="N", help="distillation steps on the original's outputs")
+    parser.option("train", action="store_true", help="fine-tune with the framework's own loop")
     parser.option("export", action="store_true", help="export the result for inference")
     parser.option("anyway", action="store_true", help="train even if the cut lost over a fifth")
     parser.option("force", action="store_true", help="replace a compressed model that is there")
@@ -297,9 +297,7 @@ def add_target(parser: CommandParser) -> None:
 
 def add_rule(parser: CommandParser) -> None:
     """By which rule a loss chooses."""
-    parser.option(
-        "paddleslim_rule", action="store_true", help="with a loss: count lucky points, as PaddleSlim"
-    )
+    parser.option("paddleslim_rule", action="store_true", help="with --loss: PaddleSlim's rule, no envelope")
 
 
 def target_of(options: Namespace) -> Target:

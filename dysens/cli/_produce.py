@@ -251,7 +251,7 @@ PRUNE = Command(
 )
 TRAIN = Command(
     "train",
-    "train a pruned checkpoint on, with its framework's own loop",
+    "fine-tune a pruned checkpoint with its framework's own loop",
     "CONFIG [options]",
     "dysens train configs/ocr/ch_PP-OCRv3_det.yml --weights out/pruned",
     _add_train,

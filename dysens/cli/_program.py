@@ -110,7 +110,7 @@ def overview() -> str:
         [
             "usage: dysens COMMAND [options]",
             "",
-            "Make a model smaller; measure what each group of filters is worth, prune.",
+            "Make a model smaller; measure how sensitive each group of filters is; prune.",
             "",
             *lines,
             "",
@@ -126,7 +126,7 @@ def overview() -> str:
 
 def _no_command(word: str) -> str:
     if word.startswith("-"):
-        return f'"{word}" stands before the command; options come after it: dysens COMMAND {word}'
+        return f'"{word}" comes before the command; options follow it: dysens COMMAND {word}'
     return f'there is no command "{word}"{nearest(word, COMMANDS) or "."}'
 
 
@@ -171,8 +171,8 @@ def interrupted(command: str, kept: str | None, instead: str | None = None) -> s
     if kept is None:
         return f"\nInterrupted. To begin again:\n  {command}"
     if instead is not None:
-        return f"\nInterrupted: {kept}. To go on from there:\n  {instead}"
-    return f"\nInterrupted: {kept}. The same command goes on from there:\n  {command}"
+        return f"\nInterrupted: {kept}. To continue:\n  {instead}"
+    return f"\nInterrupted: {kept}. The same command continues from there:\n  {command}"
 
 
 def typed_again(words: Sequence[str], program: str) -> str:
@@ -187,7 +187,7 @@ def _sentence(error: Exception, debug: bool) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == "paddle":
         return PADDLE_MISSING
     place = traceback.extract_tb(error.__traceback__)[-1]
-    more = "" if debug else "\nThe same command with --debug shows how it came to that."
+    more = "" if debug else "\nThe same command with --debug shows the stack trace."
     return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno}){more}"
 
 

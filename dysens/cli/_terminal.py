@@ -172,7 +172,7 @@ class CommandParser(argparse.ArgumentParser):
             hint = nearest(word, known) or "."
         else:
             hint = "; several values of an option are written with commas: --ratios 0.25,0.5"
-        self.error(f'there is no place for "{word}"{hint}')
+        self.error(f'unexpected argument "{word}"{hint}')
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The options; ends the program with a sentence if there is one that does not exist."""
@@ -255,4 +255,4 @@ def shape(text: str) -> list[int]:
     try:
         return [int(side) for side in text.replace("x", ",").split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f'"{text}" is no shape such as 1,3,224,224.') from None
+        raise argparse.ArgumentTypeError(f'"{text}" is not a shape such as 1,3,224,224.') from None

@@ -183,7 +183,7 @@ def _add_compress(parser: CommandParser) -> None:
     add_compressing(parser)
     add_evaluator(parser)
     parser.list_option(
-        "skip_vars", names, default=[], metavar="A,B..", help="these stay whole (patterns too)"
+        "skip_vars", names, default=[], metavar="A,B..", help="do not prune these (patterns allowed)"
     )
     add_eval_only(parser)
 
@@ -235,7 +235,7 @@ def _add_sensitivity(parser: CommandParser) -> None:
     parser.option(
         "resume",
         metavar="NAME",
-        help="go on from this checkpoint of a fine-tuning that was broken off, no ending",
+        help="continue an interrupted fine-tuning from this checkpoint, no ending",
     )
 
 
@@ -246,7 +246,7 @@ def _sensitivity(options: Namespace, name: ModelName) -> None:
 
     steps = options.steps
     if options.resume is not None and steps != ["train"]:
-        raise InputError(f"{flag('resume')} goes on with a fine-tuning, so it takes {flag('steps')} train.")
+        raise InputError(f"{flag('resume')} continues a fine-tuning, so it needs {flag('steps')} train.")
     if not options.print_params:
         _step_options(options, Path()).check(steps)  # before anything is built
     with ExitStack() as closing:

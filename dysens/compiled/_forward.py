@@ -227,7 +227,9 @@ class FastForward:
             )
         self._why_not = why
         self._distrusted = True
-        logger.warning("In a spot check the %s. What it served is measured again with the live model.", why)
+        logger.warning(
+            "In a spot check the %s. The affected points are measured again with the live model.", why
+        )
         return False
 
     def _serve(self, *arguments: Any, **keywords: Any) -> Any:

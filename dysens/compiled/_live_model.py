@@ -208,7 +208,7 @@ class LiveModel:
                 )
         if self._checks:
             raise UnservableError(
-                "with channels masked, rounding alone tips outputs, and the compiled copy cannot be compared"
+                "with channels masked, rounding alone changes outputs, and the compiled copy cannot be compared"
             )
         return seconds
 

@@ -206,7 +206,7 @@ def _of_short_data(calibration: Calibration, samples: Samples) -> list[str]:
     path, (count, size) = max(calibration.short.items(), key=lambda item: item[1][1] / item[1][0])
     sentence = (
         f"{len(calibration.short)} layers read fewer vectors than they have channels ('{path}' {count} for {size}, from "
-        f"{samples.count} samples): their regression is held back by a larger ridge. More data would help."
+        f"{samples.count} samples): their regression is regularised more. More data would help."
     )
     logger.warning("%s", sentence)
     return [sentence]

@@ -264,7 +264,7 @@ class _Checked:
     def _term(self, row: list[Any], widths: int) -> Term:
         flops, params, places = row
         if isinstance(flops, bool) or not isinstance(flops, (int, float)) or not 0 <= flops <= _MOST_FLOPS:
-            raise InputError(f"the costs hold {flops!r:.40}, which is no number of FLOPs")
+            raise InputError(f"the costs hold {flops!r:.40}, which is not a number of FLOPs")
         if not isinstance(places, list) or len(places) > _MOST_WIDTHS_OF_A_TERM:
             raise InputError("a term in the costs needs a short list of widths")
         return Term(

@@ -64,9 +64,9 @@ def without_blind_choices(
         if hidden is None:
             continue
         why = (
-            f"layer '{chooser}' chooses its way by values, and layer '{hidden}' inside it ran on no input that was tried"
+            f"layer '{chooser}' branches on values, and layer '{hidden}' inside it did not run for any input that was tried"
             if chooser
-            else f"the forward chooses its way by values, and layer '{hidden}' ran on no input that was tried"
+            else f"the forward branches on values, and layer '{hidden}' did not run for any input that was tried"
         )
         concerned = [g for g in kept if any(_inside(port.layer, chooser) for port in g.units)]
         reasons.update({path: why for group in concerned for path in group.filters})

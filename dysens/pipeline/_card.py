@@ -121,7 +121,7 @@ def card_beside(weights: str | Path | None) -> Card | None:
     try:
         return read_card(place)
     except InputError as error:
-        logger.warning("A new card is begun. %s", error)
+        logger.warning("A new card is started. %s", error)
         return None
 
 

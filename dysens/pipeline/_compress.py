@@ -173,7 +173,7 @@ def compress(subject: Subject, options: Compressing, observer: Observer | None =
     options.check()
     if not subject.task.has_weights:
         logger.warning(
-            "The network has random weights, and so has what is left of it: give %s for a model that is worth anything.",
+            "The network has random weights, so the result is only good for a trial: give %s.",
             flag("weights"),
         )
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -376,12 +376,12 @@ def calibration_data(subject: Subject, options: Compressing) -> Unlabelled:
         if subject.task.has_evaluator and isinstance(subject.task.evaluator, Evaluator):
             raise
         logger.warning(
-            "%s Generated noise is used instead. What it tells of real inputs is little: the result is smaller, and may be "
-            "worth nothing.",
+            "%s Generated noise is used instead, which says little about real inputs: the result is smaller, but may be "
+            "useless.",
             error,
         )
         return Unlabelled(_Noise(subject.task.example_inputs, options.samples), tuple, "generated noise")
-    logger.info("Calibrates on up to %d of the %s, without their labels.", options.samples, found.name)
+    logger.info("Calibrating on up to %d of the %s, without their labels.", options.samples, found.name)
     return found
 
 

@@ -130,7 +130,8 @@ def prune(subject: Subject, ratios: Mapping[str, float], save: Path) -> Cut:
     """
     if not subject.task.has_weights:
         logger.warning(
-            "The network has random weights, and so has what is left of it: give %s.", flag("weights")
+            "The network has random weights, so the result is only good for a trial: give %s.",
+            flag("weights"),
         )
     difference = subject.ds.verify(ratios)
     outcome = subject.ds.prune_vars(ratios)

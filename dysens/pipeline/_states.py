@@ -49,8 +49,10 @@ def states_table(rows: Iterable[Row], indicator: str) -> str:
         rows: In their order.
         indicator: What the score is called.
     """
-    heading = ["", indicator, *HEADINGS]
-    lines = [heading, *(_cells(row) for row in rows)]
+    shown = list(rows)
+    lines = [["", indicator, *HEADINGS], *(_cells(row) for row in shown)]
+    if all(row.score is None for row in shown):  # there is nothing that scores it
+        lines = [[first, *rest] for first, _, *rest in lines]
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join(
         "  ".join(
@@ -64,12 +66,18 @@ def states_table(rows: Iterable[Row], indicator: str) -> str:
 def _cells(row: Row) -> list[str]:
     return [
         row.state,
-        UNKNOWN if row.score is None else f"{row.score:.4f}",
+        _score(row),
         f"{row.flops:,}",
         f"{row.params:,}",
         UNKNOWN if row.bytes is None else f"{row.bytes / 1024:,.0f}",
         UNKNOWN if row.milliseconds is None else f"{row.milliseconds:.2f}",
     ]
+
+
+def _score(row: Row) -> str:
+    if row.score is None:
+        return UNKNOWN
+    return f"{row.score:.4f}" if row.spread is None else f"{row.score:.4f} ± {row.spread:.4f}"
 
 
 class States:

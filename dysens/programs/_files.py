@@ -175,9 +175,9 @@ def parameter_names(path: Path) -> list[str]:
     try:
         program.ParseFromString(_bytes_of(path))
     except DecodeError as error:
-        raise InputError(f'"{path}" is no Paddle program: {error}.') from error
+        raise InputError(f'"{path}" is not a Paddle program: {error}.') from error
     if not program.blocks or not any(block.ops for block in program.blocks):
-        raise InputError(f'"{path}" is no Paddle program: there is no operation in it.')
+        raise InputError(f'"{path}" is not a Paddle program: there is no operation in it.')
     block = program.blocks[0]
     declared = {variable.name for variable in block.vars}
     used = {name for op in block.ops for slot in (*op.inputs, *op.outputs) for name in slot.arguments}
@@ -193,7 +193,7 @@ def _check_json(path: Path, data: bytes) -> None:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise InputError(f'"{path}" is no Paddle program: it is not valid JSON ({error}).') from error
+        raise InputError(f'"{path}" is not a Paddle program: it is not valid JSON ({error}).') from error
     try:
         if content["base_code"]["magic"] != "pir":
             raise KeyError("magic")
@@ -203,7 +203,7 @@ def _check_json(path: Path, data: bytes) -> None:
             raise ValueError("no operations")
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InputError(
-            f'"{path}" is JSON, but no program of Paddle 3 ({type(error).__name__}: {error}); give the program\'s own file.'
+            f'"{path}" is JSON, but not a program of Paddle 3 ({type(error).__name__}: {error}); give the program\'s own file.'
         ) from error
 
 
@@ -226,7 +226,7 @@ def read_weights(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]:
             state[name], offset = _read_tensor(data, offset)
         except (struct.error, ValueError, DecodeError, OverflowError) as error:
             raise InputError(
-                f'"{path}" breaks off or does not belong to its program: "{name}" cannot be read.'
+                f'"{path}" is cut short or does not belong to its program: "{name}" cannot be read.'
             ) from error
     if offset != len(data):
         raise InputError(

@@ -114,7 +114,7 @@ class StaticNetwork:
         """Why the filters of a weight stay."""
         path = self._paths.get(name, "")
         return self.analysis.reasons.get(
-            path, "it is no filter of a convolution whose channels are the network's own"
+            path, "it is not a filter of a convolution whose channels are the network's own"
         )
 
     def scales(self) -> dict[str, str]:

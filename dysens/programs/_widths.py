@@ -31,7 +31,7 @@ def scaled(number: int, whole: int, now: int) -> int:
         return number
     if number * now % whole:
         raise CannotFollowError(
-            f"The program takes {number} of {whole} channels, which is no whole number of {now}."
+            f"The program takes {number} of {whole} channels, which is not a whole number of {now}."
         )
     return number * now // whole
 

@@ -66,7 +66,7 @@ def read_state(
         _join_big_arrays(state, place)
     odd = next((name for name in state if not isinstance(name, str)), None)
     if odd is not None:
-        raise InputError(f'"{place}" is no state dict: it has an entry {odd!r:.80}, which is no name.')
+        raise InputError(f'"{place}" is not a state dict: it has an entry {odd!r:.80}, which is not a name.')
     if not keep_name_table:
         state.pop(NAME_TABLE, None)
     return state
@@ -92,7 +92,7 @@ def _loaded_by_paddle(path: Path) -> dict[str, Any]:
     except Exception as error:  # of any kind: the file may run anything
         raise InputError(f'"{path}" cannot be loaded by Paddle: {in_a_sentence(error)}.') from error
     if not isinstance(state, dict):
-        raise InputError(f'"{path}" holds a {type(state).__name__}, no state dict.')
+        raise InputError(f'"{path}" holds a {type(state).__name__}, not a state dict.')
     return state
 
 
@@ -116,7 +116,7 @@ def _join_big_arrays(state: dict[str, Any], path: Path) -> None:
 FORMAT = 2  # 2 knows "order"; a plan that needs none is written as 1, for those who have an older dysens
 
 _NO_WIDTH = (
-    "{} is refused: it sets '{:.80}' of layer '{:.80}', which is no width of what is cut there, and a plan may set nothing "
+    "{} is refused: it sets '{:.80}' of layer '{:.80}', which is not a width of what is cut there, and a plan may set nothing "
     "else."
 )
 
@@ -153,7 +153,7 @@ class PlanFile:
         self.parameters = self._texts(data.get("parameters"), "parameters")
         self.saved_with = data.get("saved_with", [])
         if not isinstance(self.saved_with, list):
-            raise self._damaged("what was saved with it is no list")
+            raise self._damaged("what was saved with it is not a list")
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -192,7 +192,9 @@ class PlanFile:
             places.add(place)
         for path, values in attributes.items():
             if not isinstance(values, dict):
-                raise self._damaged(f"the attributes of layer '{path:.80}' are no list of names and widths")
+                raise self._damaged(
+                    f"the attributes of layer '{path:.80}' are not a list of names and widths"
+                )
             for name, value in values.items():
                 if not name.isidentifier() or name.startswith("__"):
                     raise InputError(_NO_WIDTH.format(self.path, name, path))
@@ -213,12 +215,12 @@ class PlanFile:
             or not _is_whole(blocks, 1)
             or size % blocks
         ):
-            raise self._damaged(f"axis, size or blocks of the cut of '{tensor:.80}' are no numbers that fit")
+            raise self._damaged(f"axis, size or blocks of the cut of '{tensor:.80}' are not numbers that fit")
         removed: Any = item.get("removed")
         order: Any = item.get("order", [])
         for entries in (removed, order):
             if not isinstance(entries, list) or not all(_is_whole(entry, 0, size - 1) for entry in entries):
-                raise self._damaged(f"what is cut from '{tensor:.80}' are no entries from 0 to {size - 1}")
+                raise self._damaged(f"what is cut from '{tensor:.80}' are not entries from 0 to {size - 1}")
             if len(set(entries)) != len(entries):
                 raise self._damaged(f"the cut of '{tensor:.80}' names an entry twice")
         if len(removed) >= size:
@@ -231,7 +233,7 @@ class PlanFile:
 
     def _texts(self, value: Any, what: str) -> dict[str, str]:
         if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-            raise self._damaged(f"its {what} are no names")
+            raise self._damaged(f"its {what} are not names")
         return value
 
 
@@ -340,4 +342,4 @@ def _is_whole(value: Any, least: int, most: int = 2**31) -> bool:
 
 
 def _refuse(token: str) -> NoReturn:
-    raise ValueError(f"{token} is no JSON number")
+    raise ValueError(f"{token} is not a JSON number")

@@ -13,7 +13,7 @@ from dysens.report._page import filled, template
 
 # English and Chinese, both in the page: a button shows one of them.
 WORDS = {
-    "summary": ("What was lost, what was won", "得与失"),
+    "summary": ("Before and after", "前后对比"),
     "states": ("State by state", "各阶段"),
     "state": ("state", "阶段"),
     "score": ("score", "得分"),
@@ -46,28 +46,28 @@ WORDS = {
     "was": ("was", "原为"),
     "proof": ("Proof", "证明"),
     "masked_and_cut": (
-        "masked and cut network differ at most by, in parts of the largest value",
+        "largest difference between the masked and the cut network, relative to the largest value",
         "掩码网络与剪裁后网络的最大差异（相对最大值）",
     ),
     "live_and_exported": (
-        "outputs of live and exported network differ at most by",
+        "largest difference between the outputs of the live and the exported network",
         "动态网络与导出模型输出的最大差异",
     ),
     "output_error": (
-        "squared error of the outputs on held-back data, relative to their variance",
+        "squared error of the outputs on held-out data, relative to their variance",
         "留出数据上输出的平方误差（相对其方差）",
     ),
     "how": ("How it was made", "来历"),
     "framework": ("framework", "框架"),
     "evaluated_on": ("scored on", "评估数据"),
     "calibrated_on": ("calibrated on", "校准数据"),
-    "criterion": ("units chosen by", "通道选择依据"),
+    "criterion": ("channels chosen by", "通道选择依据"),
     "timed_on": ("timed on", "计时环境"),
     "seed": ("seed", "随机种子"),
     "date": ("date", "日期"),
     "versions": ("versions", "版本"),
     "commands": ("Commands", "命令"),
-    "notes": ("To be known", "须知"),
+    "notes": ("Notes", "须知"),
     "running": ("still running", "仍在运行"),
     "unknown": ("not measured", "未测量"),
     "less": ("less", "减少"),

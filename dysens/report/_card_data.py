@@ -135,14 +135,14 @@ def read_card(path: str | Path) -> Card:
     """Read a ``card.json``.
 
     Raises:
-        InputError: It is not there, or is no card.
+        InputError: It is not there, or is not a card.
     """
     try:
         return _card(json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f'The card "{path}" cannot be read: {error.strerror}.') from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InputError(f'"{path}" is no card that dysens wrote: {error}') from error
+        raise InputError(f'"{path}" is not a card that dysens wrote: {error}') from error
 
 
 def _card(found: Any) -> Card:
@@ -179,7 +179,7 @@ def _state(found: Mapping[str, Any]) -> CardState:
 
 def _sample(found: Mapping[str, Any]) -> CardSample:
     if not _IMAGE.match(_text(found["image"])):
-        raise ValueError("an image of it is none")
+        raise ValueError("one of its images is not an image")
     text_before, text_after = (
         None if found[key] is None else _text(found[key]) for key in ("text_before", "text_after")
     )

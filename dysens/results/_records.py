@@ -62,7 +62,7 @@ def from_json(text: str) -> Any:
 
 
 def _refuse_constant(token: str) -> NoReturn:
-    raise ValueError(f"{token} is no JSON number")
+    raise ValueError(f"{token} is not a JSON number")
 
 
 def encode(record: Record) -> bytes:
@@ -145,7 +145,7 @@ def _header_from(fields: Mapping[str, Any]) -> Header:
             f"The journal has format {version}, and this dysens reads up to {FORMAT}: install a newer dysens."
         )
     if version != FORMAT:
-        raise InputError(f"{version!r:.40} is no format of a journal")
+        raise InputError(f"{version!r:.40} is not a journal format")
     known = {name: fields[name] for name in _HEADER_FIELDS}
     return Header(**known, costs=costs_from(fields), versions=fields.get("versions", {}))
 

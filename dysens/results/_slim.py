@@ -80,7 +80,7 @@ def _curves_of(content: Any) -> dict[str, dict[float, float]]:
     curves: dict[str, dict[float, float]] = {}
     for name, losses in content.items():
         if not isinstance(losses, dict):
-            raise InputError(f"the entry {name!r:.80} is no dictionary of losses")
+            raise InputError(f"the entry {name!r:.80} is not a dictionary of losses")
         curve = {_ratio_of(name, ratio): _loss_of(name, loss) for ratio, loss in losses.items()}
         curves.setdefault(_name_of(name), {}).update(curve)
     return curves
@@ -93,7 +93,7 @@ def _name_of(name: Any) -> str:
         except UnicodeDecodeError as error:
             raise InputError(f"the name {name!r:.80} is not UTF-8") from error
     if not isinstance(name, str) or not name:
-        raise InputError(f"{name!r:.80} is no parameter name")
+        raise InputError(f"{name!r:.80} is not a parameter name")
     return checked_text("The parameter name", name)
 
 

@@ -132,8 +132,8 @@ class SearchResult:
         if self.untold:
             lines.append(
                 f"{self.samples} samples cannot tell a loss of {self.target_loss:g} for {len(self.untold)} of {len(self.groups)} "
-                "groups (told is False): their ratios are only where the samples lean, and told_ratios leaves them out; use more "
-                "data or a larger target"
+                "groups (told is False): their ratios are estimates, which told_ratios leaves out; use more data or a larger "
+                "target"
             )
         return "\n".join(lines)
 

@@ -91,7 +91,7 @@ def test_bad_configs(home: Path, tmp_path: Path) -> None:
     bad = {
         "missing": tmp_path / "none.yaml",
         "no section Global": tmp_path / "bare.yaml",
-        "is no YAML": tmp_path / "broken.yaml",
+        "is not YAML": tmp_path / "broken.yaml",
         "does not say model_dir": written(home, "a.yaml"),
         "batch_size": written(home, "b.yaml", **model, batch_size="many"),
         "val_list.txt": written(home, "c.yaml", **model, data_dir=str(tmp_path)),
@@ -99,7 +99,7 @@ def test_bad_configs(home: Path, tmp_path: Path) -> None:
         "none": written(home, "e.yaml", model_dir=str(home / "none")),
     }
     bad["no section Global"].write_text("Distillation: {}", encoding="utf-8")
-    bad["is no YAML"].write_text("Global: [", encoding="utf-8")
+    bad["is not YAML"].write_text("Global: [", encoding="utf-8")
     for what, path in bad.items():
         with pytest.raises(SystemExit, match="No such file" if what == "missing" else what) as caught:
             TOOL.main(["--config_path", str(path), "--analysis_file", str(tmp_path / "sens.data"), "--quiet"])

@@ -173,9 +173,9 @@ def refused(saved, plan, said: str) -> None:
 @pytest.mark.parametrize(
     ("layer", "name", "value", "said"),
     [
-        ("stem.0", "_padding", 7, "sets '_padding' of layer 'stem.0', which is no width"),
-        ("stem.0", "forward", 1, "sets 'forward' of layer 'stem.0', which is no width"),
-        ("stem.0", "__class__", 1, "which is no width"),
+        ("stem.0", "_padding", 7, "sets '_padding' of layer 'stem.0', which is not a width"),
+        ("stem.0", "forward", 1, "sets 'forward' of layer 'stem.0', which is not a width"),
+        ("stem.0", "__class__", 1, "which is not a width"),
         ("stem.0", "_out_channels", 10**6, "cannot make it wider"),
         ("stem.0", "_out_channels", 0, "is 0"),
         ("stem.0", "_out_channels", True, "is True"),
@@ -199,8 +199,8 @@ def test_a_plan_sets_only_widths(saved, layer, name, value, said):
         ({"size": 10**9}, "differs"),
         ({"removed": list(range(8))}, "nothing would be left"),
         ({"removed": [0, 0]}, "names an entry twice"),
-        ({"removed": [-1]}, "no entries from 0 to 7"),
-        ({"removed": [1.5]}, "no entries from 0 to 7"),
+        ({"removed": [-1]}, "not entries from 0 to 7"),
+        ({"removed": [1.5]}, "not entries from 0 to 7"),
         ({"order": [1, 2]}, "does not name what stays"),
         ({"blocks": 0}, "axis, size or blocks"),
         ({"blocks": 2**30, "size": 2**30}, "would not be equally wide"),

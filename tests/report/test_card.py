@@ -94,7 +94,7 @@ def test_what_is_no_number_is_not_measured(card, tmp_path):
 def test_a_file_that_is_no_card_is_a_sentence(card, tmp_path, change):
     path = tmp_path / CARD_JSON
     path.write_text(json.dumps({**json.loads(card.to_json()), **change}))
-    with pytest.raises(InputError, match="is no card that dysens wrote"):
+    with pytest.raises(InputError, match="is not a card that dysens wrote"):
         read_card(path)
 
 
@@ -102,7 +102,7 @@ def test_a_card_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         read_card(tmp_path / CARD_JSON)
     (tmp_path / CARD_JSON).write_text("[" * 100_000)
-    with pytest.raises(InputError, match="is no card"):
+    with pytest.raises(InputError, match="is not a card"):
         read_card(tmp_path / CARD_JSON)
 
 

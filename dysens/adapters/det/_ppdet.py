@@ -296,7 +296,7 @@ def _override(live: dict[str, Any], text: str) -> None:
     else:
         if head not in live:
             logger.warning(
-                '"%s" is no setting of this config%s', head, nearest(head, live) or "; it is added"
+                '"%s" is not a setting of this config%s', head, nearest(head, live) or "; it is added"
             )
         live[head] = value
 

@@ -307,7 +307,7 @@ def resumed_trainer(task: DetTask, checkpoint: str | Path, name: str | None = No
     weights, optimizer, live = (Path(prefix + ending) for ending in (".pdparams", ".pdopt", ".pdema"))
     for path in (weights, optimizer):
         if not path.is_file():
-            raise InputError(f'Training cannot go on from "{checkpoint}": {path} is not there.')
+            raise InputError(f'Training cannot continue from "{checkpoint}": {path} is not there.')
     task.load(weights)
     with task.trainer(name=name) as trainer:
         averaged = live.is_file() and trainer.use_ema
@@ -318,8 +318,8 @@ def resumed_trainer(task: DetTask, checkpoint: str | Path, name: str | None = No
         trainer.start_epoch = state.pop("last_epoch", 0)
         if trainer.start_epoch >= trainer.cfg.epoch:
             raise InputError(
-                f'"{checkpoint}" was written after epoch {trainer.start_epoch} of {trainer.cfg.epoch}: nothing is left to be '
-                f"trained. Train for longer with {setting('epoch=number')}."
+                f'"{checkpoint}" was written after epoch {trainer.start_epoch} of {trainer.cfg.epoch}: no epoch is '
+                f"left. Train for longer with {setting('epoch=number')}."
             )
         set_optimizer_state(trainer.optimizer, state, optimizer)
         if averaged:

@@ -167,7 +167,8 @@ def cut_characters(task: OcrTask, wanted: set[str], folder: Path) -> CharactersC
         raise InputError("Only the dictionary of a recogniser can be cut, and the config is not of one.")
     if not task.has_weights:
         logger.warning(
-            "The network has random weights, and so has what is left of it: give %s.", flag("weights")
+            "The network has random weights, so the result is only good for a trial: give %s.",
+            flag("weights"),
         )
     known = read_dictionary(Path(given))
     kept = [index for index, character in enumerate(known) if character in wanted]

@@ -86,7 +86,7 @@ def _read_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         raise InputError(
-            f'Line {number} of the label file "{path}" is no UTF-8 text ({error.reason}): save the file as UTF-8.'
+            f'Line {number} of the label file "{path}" is not UTF-8 text ({error.reason}): save the file as UTF-8.'
         ) from error
     except OSError as error:
         raise InputError(f'The label file "{path}" cannot be read: {error.strerror}.') from error
@@ -101,7 +101,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _check_lines(file: str, lines: list[str], delimiter: str) -> None:
-    """Refuses a file in which a line is no image, a tab and its label, or a label is cut short."""
+    """Refuses a file in which a line is not an image, a tab and its label, or a label is cut short."""
     if not any(line.strip() for line in lines):
         raise InputError(f'The label file "{file}" is empty.')
     labels = []
@@ -110,7 +110,7 @@ def _check_lines(file: str, lines: list[str], delimiter: str) -> None:
         if not tab or not image.strip():
             spaced = delimiter == "\t" and len(line.split(None, 1)) == 2
             hint = " There are spaces where the tab should be." if spaced and not tab else ""
-            where = "is empty" if not line.strip() else f'is no image, a tab and its label: "{line[:80]}"'
+            where = "is empty" if not line.strip() else f'is not an image, a tab and its label: "{line[:80]}"'
             raise InputError(f'Line {number} of {len(lines)} of the label file "{file}" {where}.{hint}')
         labels.append(label.strip())
     if not (_is_list(labels[0]) or labels[0].startswith("[{")):

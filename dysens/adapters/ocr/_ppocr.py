@@ -76,7 +76,7 @@ def _find_home(home: str | Path | None) -> Path:
         if not _has_training_code(folder):
             origin = "the given folder" if home else HOME_VARIABLE
             raise InputError(
-                f'{origin} "{named}" is no PaddleOCR checkout: it lacks ppocr/modeling or tools/program.py.'
+                f'{origin} "{named}" is not a PaddleOCR checkout: it lacks ppocr/modeling or tools/program.py.'
             )
         return folder
     candidates = [folder.parent for folder in _package_folders("ppocr")] + _package_folders(CODE_WHEEL)

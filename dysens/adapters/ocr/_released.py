@@ -57,7 +57,7 @@ def released_model(name: str) -> Path:
     known = released_names()
     if name not in known:
         raise InputError(
-            f'"{name}" is no released PP-OCR model{nearest(name, known)}; there are: {", ".join(known)}.'
+            f'"{name}" is not a released PP-OCR model{nearest(name, known)}; there are: {", ".join(known)}.'
         )
     return _models_folder() / (name + SUFFIX)
 

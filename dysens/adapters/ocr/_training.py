@@ -154,7 +154,7 @@ def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> di
     paths = [Path(prefix + ending) for ending in (".pdparams", ".pdopt", ".states")]
     for path in paths:
         if not path.is_file():
-            raise InputError(f'Training cannot go on from "{resume}": "{path}" is not there.')
+            raise InputError(f'Training cannot continue from "{resume}": "{path}" is not there.')
     weights, state, progress = paths
     set_optimizer_state(optimizer, read_optimizer_state(state, weights, network), state)
     states = read_plain(progress, "such files")

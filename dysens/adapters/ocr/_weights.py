@@ -122,7 +122,7 @@ def read_state(path: Path) -> dict[str, npt.NDArray[Any]]:
     loaded = read_weights_file(path)
     if not all(isinstance(value, np.ndarray) for value in loaded.values()):
         raise InputError(
-            f'"{path}" is no state dict: it must map names to tensors, as paddle.save writes them.'
+            f'"{path}" is not a state dict: it must map names to tensors, as paddle.save writes them.'
         )
     return loaded
 

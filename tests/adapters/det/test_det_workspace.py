@@ -97,7 +97,7 @@ def test_overrides_are_yaml(config):
 
 def test_a_setting_that_no_config_has_is_added_with_a_warning(config, caplog):
     assert config("picodet_s_shapes", "use_vdl=true").get("use_vdl") is True
-    assert '"use_vdl" is no setting of this config' in caplog.text
+    assert '"use_vdl" is not a setting of this config' in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -158,4 +158,4 @@ def test_the_command(tmp_path, capsys):
     assert code == 0, printed.err
     assert json.loads(printed.out)["characters_after"] == 10
     assert main(["characters", "resnet18", "--preset", "digits"]) == 1
-    assert "is no PaddleOCR config" in capsys.readouterr().err
+    assert "is not a PaddleOCR config" in capsys.readouterr().err

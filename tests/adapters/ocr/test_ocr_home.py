@@ -45,10 +45,10 @@ def test_same_home_is_loaded_once():
 
 
 def test_folder_that_is_no_checkout(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match=r"the given folder .* is no PaddleOCR checkout"):
+    with pytest.raises(InputError, match=r"the given folder .* is not a PaddleOCR checkout"):
         load_ppocr(tmp_path)
     monkeypatch.setenv("PADDLEOCR_HOME", str(tmp_path))
-    with pytest.raises(InputError, match=r"PADDLEOCR_HOME .* is no PaddleOCR checkout"):
+    with pytest.raises(InputError, match=r"PADDLEOCR_HOME .* is not a PaddleOCR checkout"):
         load_ppocr()
 
 

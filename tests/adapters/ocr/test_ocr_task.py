@@ -194,7 +194,7 @@ def test_label_file_of_another_kind(config, tmp_path):
     path = tmp_path / "label.txt"
     path.write_text("only one column\n")
     with pytest.raises(
-        InputError, match=r"Line 1 of 1 .* is no image, a tab and its label.*spaces where the tab"
+        InputError, match=r"Line 1 of 1 .* is not an image, a tab and its label.*spaces where the tab"
     ):
         OcrTask(config("det_mv3_db", f"Eval.dataset.label_file_list=[{path}]")).eval_dataloader()
 
@@ -232,7 +232,7 @@ def test_a_label_file_that_is_cut_short_is_named(config, images, tmp_path, name,
 def test_a_label_file_that_is_no_text_is_named(config, tmp_path):
     torn = tmp_path / "label.txt"
     torn.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"Line 1 of .* is no UTF-8 text"):
+    with pytest.raises(InputError, match=r"Line 1 of .* is not UTF-8 text"):
         check_data(config("ch_PP-OCRv3_rec", f"Eval.dataset.label_file_list=[{torn}]"), "Eval")
 
 
@@ -246,7 +246,7 @@ def test_windows_line_ends_are_read_as_paddleocr_reads_them(config, images, tmp_
 def test_a_label_file_in_another_encoding(config, tmp_path):
     labels = tmp_path / "label.txt"
     labels.write_bytes("a.png\tgood\nb.png\tschön\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"Line 2 of the label file .* is no UTF-8 text"):
+    with pytest.raises(InputError, match=r"Line 2 of the label file .* is not UTF-8 text"):
         OcrTask(config("ch_PP-OCRv3_rec", f"Eval.dataset.label_file_list=[{labels}]")).eval_dataloader()
 
 

@@ -57,7 +57,7 @@ def test_training_goes_on_where_it_was(config, tmp_path, caplog):
 
 
 def test_resuming_from_nothing(config, tmp_path):
-    with pytest.raises(InputError, match=r"cannot go on from .*latest\.pdparams"):
+    with pytest.raises(InputError, match=r"cannot continue from .*latest\.pdparams"):
         train(build(config, tmp_path), resume=tmp_path / "latest")
 
 

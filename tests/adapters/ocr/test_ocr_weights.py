@@ -114,7 +114,7 @@ def test_training_only_layers_may_be_missing(tiny, checkpoint):
 def test_a_file_that_is_no_state_dict(tiny, tmp_path):
     path = tmp_path / "numbers.pdparams"
     paddle.save({"epoch": 3}, str(path))
-    with pytest.raises(InputError, match="is no state dict"):
+    with pytest.raises(InputError, match="is not a state dict"):
         tiny().load(path)
 
 

@@ -58,3 +58,12 @@ def in_a_sentence(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     telling = [line for line in lines if line and not line.startswith(("[Hint", "-----", "Error Message"))]
     return f"{type(error).__name__}: {telling[-1][:300] if telling else repr(error)}"
+
+
+def yaml_problem(error: Exception) -> str:
+    """What is wrong with a YAML text, and in which line, without the excerpt that the parser prints."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None)
+    if mark is None or not problem:
+        return " ".join(str(error).split())
+    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})"

@@ -39,7 +39,7 @@ class Spelling:
 
 
 PYTHON = Spelling("", "_", "the override ")
-DYSENS = Spelling("--", "-", "--set ")
+DYSENS = Spelling("--", "-", "--set ", {"target_vars": "--only", "ds.groups": "`dysens groups`"})
 
 _running: ContextVar[Spelling] = ContextVar("running", default=PYTHON)
 

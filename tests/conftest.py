@@ -31,6 +31,7 @@ ONCE = {
     "report": "paddle3",  # its browser is driven from this stack only
     "cli/test_files.py": "paddle26",
     "cli/test_program.py": "paddle26",
+    "cli/test_mistakes.py": "paddle3",  # the table is of this stack
     "test_benchmarks.py": "paddle26",
     "test_coverage_table.py": "paddle26",
     "data/test_digits.py": "paddle26",

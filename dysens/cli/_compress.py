@@ -31,7 +31,7 @@ FOLDER = Path("compressed")
 # As dysens.pipeline has them, which would load Paddle for a page of help.
 PRUNED, TRAINED = "pruned", "trained"
 COLUMNS = {
-    "score": "on the evaluation data (hmean, acc, mAP ..), ± its standard error",
+    "score": "on the evaluation data (hmean, acc ..), ± its standard error",
     "FLOPs": "of one forward; a multiply-add is one",
     "parameters": "numbers in the weights",
     "file, KiB": "of the model when it is exported in that state",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from dysens.errors import InputError, nearest
+from dysens.errors import InputError, nearest, yaml_problem
 from dysens.flags import flag, parsed_setting, setting
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _top_keys(path: Path) -> set[str]:
     except OSError as error:
         raise InputError(f'The config "{path}" cannot be read: {error.strerror}.') from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f'The config "{path}" is not valid YAML: {error}') from error
+        raise InputError(f'The config "{path}" is not valid YAML: {yaml_problem(error)}.') from error
     if not isinstance(tree, yaml.MappingNode):
         return set()
     return {str(key.value) for key, _ in tree.value}
@@ -202,7 +202,7 @@ def _function_task(name: ModelName) -> LayerTask:
     import paddle
 
     _refuse_submodel(name)
-    function, arguments = _imported_here(name.text, "the model"), _arguments(name)
+    function, arguments = _imported_here(name.text, "The model"), _arguments(name)
     try:
         inspect.signature(function).bind(**arguments)
     except TypeError as error:
@@ -228,6 +228,8 @@ def _vision_task(name: ModelName) -> LayerTask:
     _refuse_submodel(name)
     networks = paddle.vision.models
     known = [word for word in networks.__all__ if word == "LeNet" or word[0].islower()]
+    if name.text not in known and Path(name.text).is_dir():
+        raise InputError(f'The folder "{name.text}" holds no inference model (no .json or .pdmodel program).')
     if name.text not in known:
         raise InputError(
             f'There is no network "{name.text}" in paddle.vision.models{nearest(name.text, known) or "."} A network of your '
@@ -275,6 +277,8 @@ def _layer_task(
     from dysens.adapters import LayerTask
 
     _refuse_resume(name)
+    if name.bare:  # an exported model is scored, and nobody but the task does that
+        own = _named_scoring(name, model) or own
     inputs = [list(sides) for sides in shapes]
     task = LayerTask(
         model,
@@ -296,7 +300,7 @@ def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
 
     if name.evaluator is None:
         return None
-    function = _imported_here(name.evaluator, "the evaluator")
+    function = _imported_here(name.evaluator, "The evaluator")
     needed = [
         parameter
         for parameter in inspect.signature(function).parameters.values()
@@ -328,7 +332,7 @@ def named_data(name: str) -> Any:
     """
     from dysens.evaluators import Evaluator
 
-    function = _imported_here(name, "the data")
+    function = _imported_here(name, "The data")
     made = function()
     if isinstance(made, Evaluator) or (
         isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping))

@@ -183,7 +183,8 @@ def typed_again(words: Sequence[str], program: str) -> str:
 
 def _sentence(error: Exception, debug: bool) -> str:
     if isinstance(error, DysensError):
-        return str(error)
+        text = str(error)
+        return f"T{text[1:]}" if text.startswith("the ") else text
     if isinstance(error, ModuleNotFoundError) and error.name == "paddle":
         return PADDLE_MISSING
     place = traceback.extract_tb(error.__traceback__)[-1]

@@ -48,7 +48,12 @@ STEPS = ("sweep", "ratios", "prune", "train")
 class ToolParser(CommandParser):
     """Options with underscores, and with the short forms of the frameworks' own tools; lists also with spaces."""
 
-    spelling: ClassVar[Spelling] = Spelling("--", "_", "-o ", {"only": "--pruned_params"})
+    spelling: ClassVar[Spelling] = Spelling(
+        "--",
+        "_",
+        "-o ",
+        {"only": "--pruned_params", "target_vars": "--pruned_params", "ds.groups": "--print_params"},
+    )
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
         "config": ["-c"],
         "opt": ["-o"],

@@ -67,21 +67,19 @@ def metric_of(value: Any) -> float:
         value = value.numpy()
     if value is None:
         raise InputError(
-            "The function eval_func returned None; it has to return the metric as a number (is a return missing?)."
+            "The evaluation returned None; it has to return the metric as a number (is a return missing?)."
         )
     if isinstance(value, (bool, str, bytes)):
-        raise InputError(
-            f"The function eval_func returned {value!r}; it has to return the metric as a number."
-        )
+        raise InputError(f"The evaluation returned {value!r}; it has to return the metric as a number.")
     try:
         array = np.asarray(value, dtype="float64")
     except (TypeError, ValueError):
         raise InputError(
-            f"The function eval_func returned a {type(value).__name__}; it has to return the metric as one number."
+            f"The evaluation returned a {type(value).__name__}; it has to return the metric as one number."
         ) from None
     if array.size != 1:
         raise InputError(
-            f"The function eval_func returned {array.size} values; it has to return one number, such as their mean."
+            f"The evaluation returned {array.size} values; it has to return one number, such as their mean."
         )
     return float(array.reshape(()))
 
@@ -91,7 +89,7 @@ def checked_baseline(value: Any) -> float:
     baseline = metric_of(value)
     if math.isnan(baseline) or math.isinf(baseline):
         raise InputError(
-            f"The whole model scores {baseline}; a sweep needs a finite baseline. Check eval_func and the weights."
+            f"The whole model scores {baseline}; a sweep needs a finite baseline. Check the evaluation and the weights."
         )
     if baseline == 0:
         raise InputError(

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dysens.display import table_html
 from dysens.errors import InputError, nearest
+from dysens.flags import flag
 from dysens.groups._candidates import FREE
 from dysens.groups._group import ChannelGroup, checked_ratio
 
@@ -86,8 +87,11 @@ def matching(patterns: str | Iterable[str] | None, known: Mapping[str, str], wha
     for pattern in [patterns] if isinstance(patterns, str) else (patterns or ()):
         hits = {path for name, path in known.items() if _fits(pattern, name) or _fits(pattern, path)}
         if not hits:
-            hint = nearest(str(pattern), [*known, *known.values()]) or "; ds.groups lists what there is."
-            raise InputError(f'"{pattern}" in {what} names no parameter of this model{hint}')
+            hint = (
+                nearest(str(pattern), [*known, *known.values()])
+                or f"; {flag('ds.groups')} lists what there is."
+            )
+            raise InputError(f'"{pattern}" in {flag(what)} names no parameter of this model{hint}')
         found |= hits
     return found
 
@@ -129,7 +133,7 @@ class GroupNames:
         chosen = [group for group in targets if group not in skipped]
         if not chosen:
             raise InputError(
-                "The arguments target_vars and skip_vars leave no group to sweep; ds.groups lists what there is."
+                f"{flag('target_vars')} and {flag('skip_vars')} leave no group to sweep; {flag('ds.groups')} lists what there is."
             )
         return chosen
 
@@ -156,7 +160,7 @@ class GroupNames:
         reason = self._unprunable.get(by_path.get(name, name))
         if reason is not None:
             return f'"{name}" cannot be pruned: {reason}.'
-        hint = nearest(str(name), self._names) or "; ds.groups lists them."
+        hint = nearest(str(name), self._names) or f"; {flag('ds.groups')} lists them."
         return f'"{name}" names no group of this model{hint}'
 
 

@@ -344,6 +344,6 @@ def _check_weights(model: paddle.nn.Layer, state: dict[str, Any]) -> None:
         check_array(name, state[name], tensor)
         if list(tensor.shape) != list(state[name].shape):
             raise InputError(
-                f"The layer '{name.rpartition('.')[0]}' differs: '{name}' has shape {list(tensor.shape)} after the cut, "
-                f"the saved one {list(state[name].shape)}."
+                f"The layer '{name.rpartition('.')[0]}' differs: '{name}' has shape {list(tensor.shape)} in this "
+                f"network and {list(state[name].shape)} in the saved weights."
             )

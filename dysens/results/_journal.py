@@ -328,5 +328,5 @@ def check_place(path: Path) -> None:
 def _unwritable(path: Path, error: OSError) -> JournalError:
     return JournalError(
         f"The journal {path} cannot be written: {error.strerror or error}. Nothing was started; "
-        "give a sen_file in a folder that is writable and has room."
+        "choose a folder that is writable and has room."
     )

@@ -32,7 +32,7 @@ def test_one_number_in_any_clothes(value):
     "value", [None, "1", b"1", True, np.ones(2), [], {}, object(), [1, 2], paddle.ones([3])]
 )
 def test_what_is_not_one_number(value):
-    with pytest.raises(InputError, match="eval_func returned"):
+    with pytest.raises(InputError, match="The evaluation returned"):
         metric_of(value)
 
 

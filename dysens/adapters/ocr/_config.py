@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from dysens.errors import InputError, nearest
+from dysens.errors import InputError, nearest, yaml_problem
 from dysens.flags import parsed_setting
 
 # What PaddleOCR reads from `Global` though its YAML files may leave it out.
@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f'The config "{path}" cannot be read: {error.strerror}.') from error
     except yaml.YAMLError as error:
-        raise InputError(f'The config "{path}" is not valid YAML: {error}') from error
+        raise InputError(f'The config "{path}" is not valid YAML: {yaml_problem(error)}.') from error
     if not isinstance(config, dict):
         raise InputError(
             f'The config "{path}" has no sections (Global, Architecture, ...): is it a PaddleOCR config?'

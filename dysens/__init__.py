@@ -1,4 +1,4 @@
-"""dysens: how much accuracy each filter group of a live Paddle model is worth, and a proven cut of it."""
+"""dysens: sensitivity analysis and verified structured pruning of live Paddle models."""
 
 import zlib  # noqa: F401  before Paddle: libpaddle 2.6 exports its own zlib, and a later user of the real one would crash
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The front door: hand in a live layer, get sensitivities, ratios, and the same layer pruned."""
+"""The main class: from a live layer to sensitivities, ratios, and the same layer pruned."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class DygraphSensitivity:
         fold: bool = True,
         layers: str = FILTERS,
     ) -> None:
-        """Find the model's channel groups and prove them; the model is left as found.
+        """Find the model's channel groups and prove them; the model is left unchanged.
 
         Args:
             model: The live layer.
@@ -110,7 +110,7 @@ class DygraphSensitivity:
             train_inputs: Example arguments of the training forward, given like ``input_shape``. Then only groups are
                 offered that the training forward survives too.
             data: For the criterion "elimination": unlabelled data, as `compress` takes them.
-            fold: With the criterion "elimination", whether what goes is folded into what stays.
+            fold: With the criterion "elimination", whether removed units are folded into the remaining ones.
             layers: "filters" looks for groups of 4-D weights, as sensitivity scripts do; "all" also for hidden units of linear
                 layers and for channels of 1-D and 3-D convolutions.
         """
@@ -202,7 +202,7 @@ class DygraphSensitivity:
         timeout: float | None = None,
         options: RunOptions | None = None,
     ) -> Sensitivities:
-        """Measure how much each group is worth. The model is masked, never reshaped, and left as found.
+        """Measure how much each group loses at each ratio. The model is masked, never reshaped, and left unchanged.
 
         Args:
             eval_func: Scores the live model and returns a number; or an `Evaluator`.
@@ -262,7 +262,7 @@ class DygraphSensitivity:
     ) -> SearchResult:
         """Find each group's largest ratio within a target loss, with far fewer measurements than a sweep takes.
 
-        Losses are taken to rise with the ratio; a few spot checks tell whether they do.
+        Losses are taken to rise with the ratio; a few spot checks test whether they do.
 
         Args:
             evaluator: Scores batch by batch, so that a point can stop when the data seen decide it. A function that returns
@@ -276,7 +276,7 @@ class DygraphSensitivity:
             higher_is_better: False if a function returns an error (an `Evaluator` says it itself).
             force: Continue a journal even if it was made with other weights, criterion, evaluator or baseline.
             confidence: How likely, per point, all data would decide as the part that was seen. A loss nearer to the target
-                than the standard error of all data counts as decided where it leans: they could not tell either.
+                than the standard error of all data counts as decided by its sign: all data could not decide it either.
             spot_checks: For how many groups to measure a ratio beyond the answer.
             workers: How many processes share the search, a group each at a time.
             build: See `sensitive`.
@@ -406,7 +406,7 @@ class DygraphSensitivity:
         executor: Executor | None = None,
         timeout: float | None = None,
     ) -> CompressOutcome:
-        """Cut the model in place to a budget, as little harmed as possible and without training; `restore` undoes it.
+        """Cut the model in place to a budget, with as little loss as possible and without training; `restore` undoes it.
 
         From one pass over unlabelled data follow which units the others can best replace (elimination), how they do it
         (folding), and what it costs. Several allocations of the budget are compared as a whole by the error of the network's
@@ -421,7 +421,7 @@ class DygraphSensitivity:
             max_loss: Relative loss of score that is allowed. With a budget, less is removed where it would cost more; without
                 one, as much as it allows.
             evaluator: Scores the result: an `Evaluator`, or a function that scores the live model (higher is better).
-            samples: How many samples to take from the data; a quarter of them is held back to compare on.
+            samples: How many samples to take from the data; a quarter of them is held out to compare on.
             align: Leave a multiple of so many channels in every group that is cut; odd widths are not faster.
             skip_vars: Weights whose filters must stay: parameter names, layer paths, or glob patterns of either.
             target_vars: Cut only these groups, given alike.
@@ -478,7 +478,7 @@ class DygraphSensitivity:
     ) -> DistillOutcome:
         """Train the cut model in place on the outputs of the whole one, without labels; `restore` undoes that too.
 
-        A quarter of the samples is held back; the model ends with the weights that came nearest to the whole one on them, so it
+        A quarter of the samples is held out; the model ends with the weights that came nearest to the whole one on them, so it
         is never worse there than before. A training loop with labels, where there is one, does more.
 
         Args:

@@ -142,7 +142,7 @@ def native_engine(model: paddle.nn.Layer, views: Sequence[View], layers: str = F
     """Find all groups that can be cut, and say why every other filter cannot.
 
     Args:
-        model: The live layer; it is left as found.
+        model: The live layer; it is left unchanged.
         views: The ways in which it is run; a group has to survive in all of them.
         layers: "filters" for 4-D weights, "all" for linear layers and convolutions of any rank as well.
 

@@ -26,7 +26,7 @@ _PRUNERS = {"fpgm": "FPGMFilterPruner", "l1": "L1NormFilterPruner", "l2": "L2Nor
 
 
 def paddleslim_engine(model: paddle.nn.Layer, views: Sequence[View]) -> Analysis:
-    """Let PaddleSlim find the groups. The model is left as found.
+    """Let PaddleSlim find the groups. The model is left unchanged.
 
     Raises:
         InputError: On Paddle 3, where PaddleSlim cannot run, or for inputs or networks that it does not take.

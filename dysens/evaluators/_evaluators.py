@@ -44,7 +44,7 @@ class Evaluator(ABC):
 
 
 def evaluate(model: paddle.nn.Layer, evaluator: Evaluator) -> float:
-    """Score the live model on all batches, in eval mode. The model is left as found.
+    """Score the live model on all batches, in eval mode. The model is left unchanged.
 
     Args:
         model: The live layer.

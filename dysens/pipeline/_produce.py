@@ -188,7 +188,7 @@ class Scored:
 
 
 def score(subject: Subject, state: str = "network") -> Scored:
-    """Score a network as it is now, and count what it costs; it is left as found.
+    """Score a network as it is now, and count what it costs; it is left unchanged.
 
     Args:
         subject: Network and evaluator.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from dysens.atomic import write_file
@@ -23,8 +24,9 @@ WORDS = {
     "ms": ("milliseconds", "毫秒"),
     "widths": ("Channels before and after", "剪枝前后的通道数"),
     "widths_note": (
-        "Every bar is a group of channels, in the order of the network: light what it had, dark what is left.",
-        "每根柱子是一组通道，按网络顺序排列：浅色为原有，深色为剩余。",
+        "Each bar is a group of channels, in the order of the network: light before, dark after. Heights are square roots of the "
+        "number of channels, so that narrow layers can be seen.",
+        "每根柱子是一组通道，按网络顺序排列：浅色为剪枝前，深色为剪枝后。高度是通道数的平方根，以便看清窄的层。",
     ),
     "layer": ("layer", "层"),
     "before": ("before", "之前"),
@@ -32,8 +34,12 @@ WORDS = {
     "all_widths": ("All widths as a table", "全部宽度（表格）"),
     "samples": ("Side by side", "并排对比"),
     "samples_note": (
-        "The original on the left, the result on the right, on the first images of the evaluation data.",
-        "左为原模型，右为结果，取自评估数据的前几张图。",
+        "The original on the left (green), the result on the right (red), on the first images of the evaluation data.",
+        "左为原模型（绿），右为结果（红），取自评估数据的前几张图。",
+    ),
+    "texts_note": (
+        "What the original and the result read in the first images of the evaluation data. Differences are outlined.",
+        "原模型和结果在评估数据前几张图中读出的文字，不同之处有边框。",
     ),
     "same_text": ("both read", "两者读出"),
     "original": ("original", "原模型"),
@@ -210,15 +216,14 @@ def _heading(card: Card) -> str:
 
 
 def _states(card: Card) -> str:
-    heads = [
-        word("state"),
-        escape(card.metric) if card.metric else word("score"),
-        *map(word, ("flops", "params", "file", "ms")),
-    ]
+    scored = any(state.score is not None for state in card.states)
+    heads = [word("state"), *map(word, ("flops", "params", "file", "ms"))]
+    if scored:
+        heads.insert(1, escape(card.metric) if card.metric else word("score"))
     rows = []
     for state in card.states:
         cells = [
-            score_text(state.score, state.spread),
+            *([score_text(state.score, state.spread)] if scored else []),
             amount(state.flops),
             amount(state.params),
             amount(state.bytes, "B"),
@@ -231,6 +236,7 @@ def _states(card: Card) -> str:
 
 
 _BAR, _GAP, _HEIGHT = 10, 4, 160
+_MOST_PARTS = 8  # of a network, that names below its picture have room for
 
 
 def bars(widths: Sequence[tuple[str, int, int]]) -> list[tuple[str, float, float, float]]:
@@ -268,18 +274,30 @@ def _widths(card: Card) -> str:
     head = "".join(f'<th scope="col">{word(key)}</th>' for key in ("layer", "before", "after"))
     return _section(
         "widths",
-        f'<p class="muted">{word("widths_note")}</p>{picture}<details><summary>{word("all_widths")}</summary>'
+        f'<p class="muted">{word("widths_note")}</p>{picture}{_parts(card.widths)}<details><summary>{word("all_widths")}</summary>'
         f'<div class="scroll"><table class="states"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>',
     )
+
+
+def _parts(widths: Sequence[tuple[str, int, int]]) -> str:
+    """Below the picture, the parts of the network that its bars belong to, each as wide as its bars."""
+    parts = [(name, len(list(group))) for name, group in groupby(path.split(".")[0] for path, _, _ in widths)]
+    if not 1 < len(parts) <= _MOST_PARTS:
+        return ""
+    shown = "".join(f'<span style="flex: {count}">{escape(name)}</span>' for name, count in parts)
+    return f'<div class="parts muted" aria-hidden="true">{shown}</div>'
 
 
 def _samples(card: Card) -> str:
     if not card.samples:
         return ""
     shown = "".join(_sample(each, place) for place, each in enumerate(card.samples))
-    return _section(
-        "samples", f'<p class="muted">{word("samples_note")}</p><div class="samples">{shown}</div>'
-    )
+    has_text = [each.text_before is not None or each.text_after is not None for each in card.samples]
+    keys = [
+        key for key, there in (("samples_note", not all(has_text)), ("texts_note", any(has_text))) if there
+    ]
+    notes = "".join(f'<p class="muted">{word(key)}</p>' for key in keys)
+    return _section("samples", f'{notes}<div class="samples">{shown}</div>')
 
 
 def _sample(each: CardSample, place: int) -> str:

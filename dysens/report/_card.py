@@ -274,7 +274,8 @@ def _widths(card: Card) -> str:
     head = "".join(f'<th scope="col">{word(key)}</th>' for key in ("layer", "before", "after"))
     return _section(
         "widths",
-        f'<p class="muted">{word("widths_note")}</p>{picture}{_parts(card.widths)}<details><summary>{word("all_widths")}</summary>'
+        f'<p class="muted">{word("widths_note")}</p>{picture}{_parts(card.widths)}'
+        f"<details><summary>{word('all_widths')}</summary>"
         f'<div class="scroll"><table class="states"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>',
     )
 

@@ -140,9 +140,9 @@ def test_configs_are_told_apart(file):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: 1", "no config that dysens knows"),
-        ("- a", "no config that dysens knows"),
-        ("", "no config that dysens knows"),
+        ("a: 1", "not a config that dysens knows"),
+        ("- a", "not a config that dysens knows"),
+        ("", "not a config that dysens knows"),
         ("a: [", "not valid YAML"),
     ],
 )
@@ -324,7 +324,7 @@ def test_an_evaluator_of_one_s_own(dysens, scoring):
 @pytest.mark.parametrize(
     ("evaluator", "said"),
     [
-        (None, "Nothing is named that scores"),
+        (None, "There is no evaluator for"),
         ("number", "has to return an Evaluator, not 3"),
         ("two", "needs 2 arguments"),
         ("nrom", 'did you mean "norm"?'),

@@ -168,5 +168,5 @@ def test_a_layer_without_a_framework(model, tmp_path):
         train_task(task)
     with pytest.raises(InputError, match="A function scores the live model"):
         LayerTask(model, SHAPE, lambda: 1.0).score_exported(tmp_path / "inference")
-    with pytest.raises(InputError, match="Nothing is named that scores"):
+    with pytest.raises(InputError, match="There is no evaluator for"):
         _ = LayerTask(model, SHAPE).evaluator

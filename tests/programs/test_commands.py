@@ -107,7 +107,7 @@ def test_prune(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
             r'The input "x0" is [any, 3, 8, 8], and cannot be [1, 3, 9, 9]',
         ),
         (["groups", "model", "--submodel", "Student"], "distillation"),
-        (["sweep", "model"], "Nothing is named that scores"),
+        (["sweep", "model"], "There is no evaluator for"),
     ],
 )
 def test_what_cannot_be(

@@ -206,12 +206,12 @@ def test_label_file_of_another_kind(config, tmp_path):
         (
             "ch_PP-OCRv3_det",
             lambda text: text[: text.rindex("\t")],
-            r"Line 6 of 6 .* is no image, a tab",
+            r"Line 6 of 6 .* is not an image, a tab",
         ),
         (
             "ch_PP-OCRv3_rec",
             lambda text: text[: text.rindex("\t")],
-            r"Line 8 of 8 .* is no image, a tab",
+            r"Line 8 of 8 .* is not an image, a tab",
         ),
         ("ch_PP-OCRv3_rec", lambda text: "\n" + text, r"Line 1 of 9 .* is empty"),
         ("ch_PP-OCRv3_rec", lambda text: "", r"is empty"),

@@ -138,7 +138,8 @@ def test_incomplete_inference_model(inference_copy, ending):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [(lambda data: data[:-10], "breaks off"), (lambda data: data + b"12", "left over")]
+    ("change", "message"),
+    [(lambda data: data[:-10], "is cut short"), (lambda data: data + b"12", "left over")],
 )
 def test_damaged_inference_weights(inference_copy, change, message):
     path = inference_copy.with_name("inference.pdiparams")

@@ -55,6 +55,7 @@ def test_a_paddleocr_config_from_sweep_to_pruned_checkpoint(dysens, scenes):
     assert {group["path"]: group["after"] for group in outcome["groups"]}.items() <= widths.items()
 
 
+@pytest.mark.once("paddle26")
 def test_the_training_forward_is_looked_at_without_training_data(dysens, scenes):
     done = dysens("groups", *scenes[:-1], "--set", "Train.dataset.label_file_list=[nowhere.txt]", "--json")
     assert done.code == 0, done.err
@@ -67,6 +68,7 @@ def test_a_config_without_weights_is_not_swept(dysens):
     assert "random weights" in done.err
 
 
+@pytest.mark.once("paddle3")  # the other stack goes further with such a config: det_tools
 def test_a_paddledetection_config(dysens, tmp_path):
     make_shapes(tmp_path / "shapes", 2, seed=3)
     roles = ("TrainDataset", "EvalDataset", "TestDataset")

@@ -146,7 +146,7 @@ def test_a_sweep_masks_and_a_budget_is_kept(analysed):
     assert_same(before, picture(model))
 
 
-@pytest.mark.once("paddle26")  # its units alone, above, are tested on both stacks
+@pytest.mark.once("test-all")  # its units alone, above, are tested on both stacks
 def test_shufflenet_v2():
     model = paddle.vision.models.shufflenet_v2_x0_25(num_classes=10)
     randomize(model)

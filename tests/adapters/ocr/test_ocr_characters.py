@@ -78,8 +78,9 @@ def test_logits_of_kept_characters_stay(narrow, tmp_path, name):
     assert guide.shape[-1] == (len(known) + 1 + 2 if "v3" in name else len(known) + 1 + 5) - (len(known) - 10)
 
 
-def test_plan_and_dictionary_combine_with_a_cut_of_channels(narrow, config, tmp_path):
-    """In either order: one checkpoint, one plan, read by the config before and by the one after."""
+@pytest.mark.once("paddle3")  # the other order, below, on the other stack
+def test_channels_are_cut_after_the_dictionary(narrow, config, tmp_path):
+    """One checkpoint, one plan, read by the config before and by the one after."""
     task = narrow("ch_PP-OCRv4_rec")
     cut_characters(task, preset_characters("digits"), tmp_path / "first")
     smaller = OcrTask(load_config(tmp_path / "first" / "config.yml"))
@@ -94,7 +95,9 @@ def test_plan_and_dictionary_combine_with_a_cut_of_channels(narrow, config, tmp_
         np.testing.assert_array_equal(logits(loaded, IMAGE), expected)
         assert len(stages_of(loaded.network)) == 2
 
-    # The other way round: characters of a network whose channels were cut.
+
+@pytest.mark.once("paddle26")
+def test_the_dictionary_is_cut_after_channels(narrow, tmp_path):
     other = narrow("ch_PP-OCRv4_rec")
     ds = DygraphSensitivity(other.model, other.example_inputs)
     ds.prune_vars({ds.groups[-1].path: 0.5})

@@ -140,6 +140,7 @@ def test_ratios_and_cut_come_from_the_files(session, pruned):
     )
 
 
+@pytest.mark.once("test-all")  # test_ocr_training.py goes on from a checkpoint, on both stacks
 def test_training_goes_on_in_a_new_process(session, trained, capsys):
     """The loss goes on from where it was; a network without the weights is far from there."""
     first = losses(trained)
@@ -191,6 +192,7 @@ def test_exported_network_answers_as_the_live_one(session, trained, capsys):
     assert float(live) > 0.5
 
 
+@pytest.mark.once("test-all")  # the same pipeline searches in cli/test_models.py
 def test_search_leaves_ratios_and_a_budget_within_them(session, capsys):
     target = ("--target_loss", "0.1")
     journal = session.folder / "search" / "journal.jsonl"
@@ -331,7 +333,9 @@ def prune_and_train(tool, given, path, tmp_path, *options):
     return paddle.load(str(tmp_path / "latest.pdparams"))
 
 
-@pytest.mark.parametrize("submodel", ["Student", "Student2"])
+@pytest.mark.parametrize(
+    "submodel", ["Student", pytest.param("Student2", marks=pytest.mark.once("test-all"))]
+)
 def test_a_network_that_learns_from_others_is_pruned_alone(submodel, distillation, tool, tmp_path):
     """PaddleOCR's CML: two students learn from each other and from a teacher."""
     models = distillation["Architecture"]["Models"]
@@ -352,6 +356,7 @@ def test_a_network_that_learns_from_others_is_pruned_alone(submodel, distillatio
     assert getattr(again.network, submodel).state_dict()[path].shape[0] == wide[path].shape[0] // 2
 
 
+@pytest.mark.once("test-all")  # test_ocr_coverage.py cuts and trains this branch
 def test_a_multi_head_trains_with_its_branch_after_the_cut(config, tool, tmp_path, capsys):
     given = config(
         "ch_PP-OCRv4_rec",

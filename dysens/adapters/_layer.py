@@ -12,7 +12,7 @@ import paddle
 from paddle.static import InputSpec
 
 from dysens.adapters._shared import ExportedModel
-from dysens.adapters.base import Scoring, Task
+from dysens.adapters.base import Reading, Scoring, Task
 from dysens.costs import Array, Inputs, file_size
 from dysens.errors import InputError, ProofError
 from dysens.evaluators import Evaluator, evaluate
@@ -101,7 +101,7 @@ class LayerTask(Task):
     @property
     def indicator(self) -> str:
         """Whatever it measures."""
-        return "score"
+        return str(getattr(self._scoring, "indicator", "score"))
 
     @property
     def build(self) -> Build:
@@ -203,8 +203,15 @@ class ProgramTask(LayerTask):
         inputs = tuple(map(paddle.to_tensor, model.example_inputs(shapes)))
         super().__init__(model, inputs, scoring, build, name)
 
+    def readings(self, count: int) -> Sequence[Reading]:
+        """What the network finds in the first labelled images, where the set is one of PaddleOCR or COCO."""
+        reader = getattr(self._scoring, "readings", None)
+        return () if reader is None else tuple(reader(self.model, count))
+
     def export(self, folder: Path, images: Any = None) -> Exported:
-        """Write the network with the inputs that the program had; compared on noise unless there are images."""
+        """Write the network with the inputs that the program had; compared on images, or on noise if there are none."""
+        if images is None and isinstance(self._scoring, Evaluator):
+            images = self.first_images()
         given = view_of(self._inputs).arguments if images is None else images
         arrays = [tensor.numpy() for tensor in leaves(given)]
         exported = save_inference(self.model, Path(folder) / NAME, arrays)

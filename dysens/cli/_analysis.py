@@ -13,6 +13,7 @@ from dysens.cli._options import (
     LOSSES,
     Command,
     add_choice_of_filters,
+    add_data,
     add_json,
     add_measuring,
     add_model,
@@ -40,6 +41,7 @@ JOURNAL, COMPARISON = Path("sens.jsonl"), Path("comparison.html")
 
 def _add_groups(parser: CommandParser) -> None:
     add_model(parser)
+    add_data(parser)
     add_choice_of_filters(parser)
     parser.option("explain", metavar="NAME", help="say which layers move with this weight, and why")
     add_json(parser)
@@ -59,6 +61,7 @@ def _groups(options: Namespace, out: Output) -> None:
 
 def _add_sweep(parser: CommandParser) -> None:
     add_model(parser)
+    add_data(parser)
     add_measuring(parser, JOURNAL)
     add_workers(parser)
     add_visualdl(parser)
@@ -93,6 +96,7 @@ def _sweep(options: Namespace, out: Output) -> None:
 
 def _add_search(parser: CommandParser) -> None:
     add_model(parser)
+    add_data(parser)
     parser.option(
         "target_loss", type=number, default=0.02, metavar="L", help="relative loss of each group (0.02)"
     )

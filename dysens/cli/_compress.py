@@ -81,7 +81,8 @@ def run_compress(
     from dysens.pipeline import RuinedError, card_of_compressed, compress
     from dysens.report import write_card
 
-    data = named_data(options.data) if options.data is not None else None
+    named = options.data is not None and name.data is None
+    data = named_data(options.data) if named else None
     subject = subject_of(name, options=options, task=task)
 
     def card(compressed: Compressed, running: bool = True) -> None:

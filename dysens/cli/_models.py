@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dysens.adapters import LayerTask, Scoring, Task
     from dysens.pipeline import Subject
+    from dysens.programs import ProgramLayer
     from dysens.sweep import Built
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class ModelName:
         submodel: Which network of an OCR distillation config.
         resume: A checkpoint of a training that was broken off.
         bare: Whether the config's weights are left out: for who scores an exported model.
+        data: A labelled set that scores an inference model: a label file of PaddleOCR, its folder, or a COCO file.
     """
 
     text: str
@@ -58,6 +60,7 @@ class ModelName:
     submodel: str | None = None
     resume: str | None = None
     bare: bool = False
+    data: str | None = None
 
     @property
     def kind(self) -> str:
@@ -75,17 +78,28 @@ def title_of(text: str) -> str:
 
 
 def model_name(options: Namespace, bare: bool = False) -> ModelName:
-    """The model and evaluator that the options of a command name."""
+    """The model, evaluator and labelled set that the options of a command name."""
+    data = getattr(options, "data", None)
+    evaluator = getattr(options, "evaluator", None)
+    labelled = data is not None and is_labelled_set(data)
+    if data is not None and not labelled and evaluator is None and not hasattr(options, "samples"):
+        evaluator = data  # what compress calibrates on need not score; elsewhere data are there to score by
     return ModelName(
         options.model,
         weights=options.weights,
         settings=tuple(options.set),
         shapes=tuple(tuple(sides) for sides in options.input_shape or ()),
-        evaluator=getattr(options, "evaluator", None),
+        evaluator=evaluator,
         submodel=options.submodel,
         resume=getattr(options, "resume", None),
         bare=bare,
+        data=data if labelled else None,
     )
+
+
+def is_labelled_set(data: str) -> bool:
+    """Whether ``--data`` names a file or folder of labelled images, and not a function."""
+    return Path(data).exists() or data.endswith((".txt", ".json")) or ":" not in data
 
 
 def _names_inference(text: str) -> bool:
@@ -143,6 +157,11 @@ def task_of(name: ModelName) -> Task:
         INFERENCE: _inference_task,
         VISION: _vision_task,
     }
+    if name.data is not None and name.kind != INFERENCE:
+        raise InputError(
+            f'A labelled set, as "{name.data}", is for an inference model. A config names its own data (change them with '
+            f"{setting('key=value')}); for other models give package.module:function."
+        )
     return makers[name.kind](name)
 
 
@@ -251,20 +270,36 @@ def _inference_task(name: ModelName) -> LayerTask:
     _refuse_submodel(name)
     _refuse_resume(name)
     files = _arguments(name)
+    dictionary = files.pop("character_dict_path", None)
     unknown = sorted(set(files) - {"model_filename", "params_filename"})
     if unknown:
         raise InputError(
             f'An inference model has no setting "{unknown[0]}"; it takes {setting("model_filename=...")} and '
-            f"{setting('params_filename=...')}."
+            f"{setting('params_filename=...')}, with labelled lines of text {setting('character_dict_path=...')} too."
         )
     model = load_inference(name.text, **{key: str(value) for key, value in files.items()})
-    task = ProgramTask(model, name.shapes, None, partial(model_and_evaluator, name), name.text)
+    task = ProgramTask(
+        model, name.shapes, _labelled_set(name, model, dictionary), partial(model_and_evaluator, name), name.text
+    )
     if not name.shapes and any(side < 0 for feed in model.feeds for side in feed.shape[1:]):
         shapes = "; ".join(",".join(map(str, tensor.shape)) for tensor in task.example_inputs)
         logger.info("The inputs have the shapes %s (%s changes them).", shapes, flag("input_shape"))
     if name.weights:
         task.load(name.weights)
     return task
+
+
+def _labelled_set(name: ModelName, model: ProgramLayer, dictionary: str | None) -> Scoring | None:
+    """What scores an inference model on the labelled set that was named, if one was."""
+    if name.data is None:
+        return None
+    if name.data.endswith(".json"):
+        from dysens.adapters.det import labelled_evaluator as labelled_boxes
+
+        return labelled_boxes(name.data, model, name.text)
+    from dysens.adapters.ocr import labelled_evaluator as labelled_text
+
+    return labelled_text(name.data, model, name.text, dictionary)
 
 
 def _layer_task(

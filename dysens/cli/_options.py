@@ -124,6 +124,11 @@ def add_evaluator(parser: CommandParser) -> None:
     parser.option("evaluator", metavar="EVAL", help="module:function; a config has its own")
 
 
+def add_data(parser: CommandParser, purpose: str = "what scores an inference model") -> None:
+    """Images: labelled ones of PaddleOCR or COCO, or what a function gives."""
+    parser.option("data", metavar="DATA", help=f"{purpose}: labels.txt, COCO .json, module:function")
+
+
 def add_choice_of_filters(parser: CommandParser, default: str | None = "fpgm") -> None:
     """Which filters go, and which never do.
 
@@ -249,7 +254,7 @@ def add_compressing(parser: CommandParser) -> None:
         metavar="WHAT",
         help="paddle, openvino, onnxruntime, or a command",
     )
-    parser.option("data", metavar="DATA", help="module:function that returns inputs, unlabelled")
+    add_data(parser, "what to calibrate on")
     parser.option("sens", type=Path, metavar="SENS", help="a sweep, as one more way to allocate")
     parser.option("distill", type=count, metavar="N", help="distillation steps on the original's outputs")
     parser.option("train", action="store_true", help="fine-tune with the framework's own loop")

@@ -14,6 +14,7 @@ from dysens.cli._models import model_name, subject_of, task_of, title_of
 from dysens.cli._options import (
     Command,
     add_choice_of_filters,
+    add_data,
     add_evaluator,
     add_json,
     add_model,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 def _add_prune(parser: CommandParser) -> None:
     add_model(parser)
+    add_data(parser)
     parser.add_argument(
         "chosen_by", metavar="FILE", type=Path, help="ratios (.yml, .json), or sensitivities and one of:"
     )
@@ -159,6 +161,7 @@ def _training_goes_on(options: Namespace) -> str | None:
 
 def _add_eval(parser: CommandParser) -> None:
     add_model(parser)
+    add_data(parser)
     parser.option("exported", type=Path, metavar="DIR", help="score this inference model instead")
     add_evaluator(parser)
     add_json(parser)
@@ -185,6 +188,7 @@ def scored_export(task: Any, source: Path) -> tuple[str, dict[str, Any]]:
 
 def _add_export(parser: CommandParser) -> None:
     add_model(parser)
+    add_data(parser)
     parser.option("output", type=Path, metavar="DIR", help="folder (default: where its framework looks)")
     parser.option("onnx", action="store_true", help="write ONNX beside it, by paddle2onnx")
     add_json(parser)

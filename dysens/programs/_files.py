@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from dysens._pickle import read_plain
 from dysens.errors import InputError
+from dysens.programs._graph import rewritten
 
 # The numbers of `VarType.Type` in Paddle's framework.proto. They are part of the file format.
 DTYPES: dict[int, type] = {
@@ -205,6 +206,11 @@ def _check_json(path: Path, data: bytes) -> None:
         raise InputError(
             f'"{path}" is JSON, but not a program of Paddle 3 ({type(error).__name__}: {error}); give the program\'s own file.'
         ) from error
+    for place, op in enumerate(block["ops"]):
+        dialect, dot, _ = op["#"].partition(".")
+        if dot and not dialect.isdigit():  # those of networks are abbreviated to a number; Paddle reads no others
+            why = rewritten(op["#"]) or "Paddle does not read operations of this kind"
+            raise InputError(f'"{path}" cannot be imported because of "{op["#"]}" (operation {place}): {why}.')
 
 
 def read_weights(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]:

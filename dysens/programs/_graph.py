@@ -180,6 +180,18 @@ _FUSED = (
 )
 
 
+def rewritten(kind: str) -> str:
+    """In words how an operation got into a program that was not exported like that; empty if it may be a network's own.
+
+    Args:
+        kind: With its dialect, such as ``onednn_op.conv2d``; an old program has none.
+    """
+    dialect, _, name = kind.rpartition(".")
+    if name.rstrip("_") in _FUSED:
+        return _WHOLE["fus"]
+    return next((why for word, why in _WHOLE.items() if word in dialect or word in name.lower()), "")
+
+
 def refuse(op: Op, has_blocks: bool, has_eager_form: bool, version: str) -> None:
     """Say why an operation cannot be replayed, if it cannot.
 
@@ -199,14 +211,9 @@ def refuse(op: Op, has_blocks: bool, has_eager_form: bool, version: str) -> None
             "control flow cannot be replayed operation by operation: export the network without `if` and `while` on "
             "tensors, or analyse the live layer"
         )
-    elif name.rstrip("_") in _FUSED:
-        reason = _WHOLE["fus"]
-    else:
-        dialect = op.type.partition(".")[0] if "." in op.type else ""
-        told = next((why for word, why in _WHOLE.items() if word in name.lower() or word in dialect), "")
-        if told and "fused_softmax_mask" not in name:
-            reason = told
-        elif not has_eager_form:
-            reason = f"Paddle {version} has no eager form of it"
+    elif "fused_softmax_mask" not in name:
+        reason = rewritten(op.type)
+    if not reason and not has_eager_form:
+        reason = f"Paddle {version} has no eager form of it"
     if reason:
         raise InputError(f"The program cannot be imported because of {op.place}: {reason}.")

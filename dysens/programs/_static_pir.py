@@ -16,6 +16,7 @@ from dysens.programs._graph import Graph, Op, Values
 from dysens.programs._layer import ProgramLayer
 from dysens.programs._load import in_dynamic_mode
 from dysens.programs._static_forward import in_static_mode
+from dysens.programs._static_gradients import follow_gradients, stated_shapes, typed
 from dysens.programs._static_plan import ProgramPlan, Shape
 from dysens.pruning import PrunePlan, cut
 
@@ -97,8 +98,10 @@ def _steps(
 ) -> Iterator[Callable[[], None]]:
     """Makes the changes one by one, and says how to undo each."""
     ops = list(program.global_block().ops)
+    before = stated_shapes(ops)
     if model is not None and live is not None:
         whole, now = _sides(model, live)
+        _fill_in(ops, model._graph, whole, now)
         yield from _constants(ops, model._graph, whole, now)
         yield from _types(ops, model._graph, whole, now)
     holders = pir_holders(program)
@@ -112,23 +115,50 @@ def _steps(
             if maker is not None and maker.name() == "builtin.parameter":
                 groups = plan.groups.get(maker.attrs()["parameter_name"])
                 if groups is not None:
-                    before = op.attrs()["groups"]
+                    whole_groups = op.attrs()["groups"]
                     op.set_int_attr("groups", groups)
-                    yield partial(op.set_int_attr, "groups", before)
+                    yield partial(op.set_int_attr, "groups", whole_groups)
+    if model is not None and live is not None:
+        yield from follow_gradients(ops, before, _settled(ops, model._graph, now))
+
+
+def _fill_in(ops: Sequence[Any], graph: Graph, whole: Sides, now: Sides) -> None:
+    """Add what a layer computes inside, such as a product before its bias: it has the shape of what is made of it."""
+    stated = {
+        op.outputs[slot][0]: list(value.shape)
+        for op in graph.ops
+        if op.type.startswith("pd_op.")
+        for slot, value in zip(ops[op.index].get_output_names(), ops[op.index].results())
+        if op.outputs.get(slot) and value.initialized() and value.is_dense_tensor_type()
+    }
+    readers = graph.readers()
+    for key in reversed([key for key in stated if key not in now]):
+        for reader in readers.get(key, ()):
+            for out in (each for keys in reader.outputs.values() for each in keys if each in now):
+                if stated.get(out) == stated[key]:
+                    whole[key], now[key] = whole[out], now[out]
+
+
+def _settled(ops: Sequence[Any], graph: Graph, now: Sides) -> set[int]:
+    """The values whose shapes are known from a forward, changed or not."""
+    found = set()
+    for op in graph.ops:
+        held = ops[op.index]
+        if op.type.startswith("pd_op."):
+            found |= {
+                value.hash()
+                for slot, value in zip(held.get_output_names(), held.results())
+                if now.get(op.outputs.get(slot, [""])[0]) is not None
+            }
+    return found
 
 
 def _reshaped(op: Any, shape: Sequence[int]) -> Iterator[Callable[[], None]]:
     before = list(op.result(0).shape)
-    yield from _typed(op.result(0), shape)
+    yield from typed(op.result(0), shape)
     if op.name() == "pd_op.data":
         op.set_int_array_attr("shape", list(shape))
         yield lambda: op.set_int_array_attr("shape", before)
-
-
-def _typed(value: Any, shape: Sequence[int]) -> Iterator[Callable[[], None]]:
-    before = value.type()
-    value.set_type(paddle.base.libpaddle.pir.create_shaped_type(before, list(shape)))
-    yield lambda: value.set_type(before)
 
 
 def _sides(model: ProgramLayer, live: PrunePlan) -> tuple[Sides, Sides]:
@@ -166,7 +196,7 @@ def _types(ops: Sequence[Any], graph: Graph, whole: Sides, now: Sides) -> Iterat
                 continue
             if value.initialized() and value.is_dense_tensor_type() and len(value.shape) == len(now[key]):
                 sides = [n if s == w else s for s, w, n in zip(value.shape, whole[key], now[key])]
-                yield from _typed(value, sides)
+                yield from typed(value, sides)
 
 
 def _constants(ops: Sequence[Any], graph: Graph, whole: Sides, now: Sides) -> Iterator[Callable[[], None]]:

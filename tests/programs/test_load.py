@@ -12,9 +12,10 @@ import pytest
 from paddle import nn
 
 from dysens import DygraphSensitivity, load_pruned, save_pruned
+from dysens.errors import InputError
 from dysens.evaluators import Evaluator
 from dysens.model import fingerprint
-from dysens.programs import layer_of_program, load_inference
+from dysens.programs import layer_of_program, load_inference, save_inference
 from programs.nets import PROGRAM, ConvNet, Reader, exported
 
 
@@ -170,3 +171,27 @@ def test_a_training_program_in_memory() -> None:
     assert len(DygraphSensitivity(model, [1, 3, 8, 8]).groups) == len(
         DygraphSensitivity(ConvNet(), [1, 3, 8, 8]).groups
     )
+
+
+@pytest.mark.parametrize("folder", ["with spaces", "模型", "a.b.c", "inference.json.d"])
+def test_folders_with_any_name(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / folder).mkdir()
+    exported(ConvNet(), tmp_path / folder, [None, 3, 8, 8])
+    monkeypatch.chdir(tmp_path)
+    for path in (folder, f"{folder}/", f"{folder}/inference", f"{folder}/inference{PROGRAM}"):
+        model = load_inference(path)
+        assert model(noise(1, 3, 8, 8)).shape == [1, 5]
+    again = load_inference(save_inference(model, f"{folder}/again und wieder/模").prefix)
+    np.testing.assert_allclose(again(noise(1, 3, 8, 8)).numpy(), model(noise(1, 3, 8, 8)).numpy(), atol=1e-6)
+
+
+def test_both_kinds_side_by_side(tmp_path: Path) -> None:
+    """Each Paddle takes its own kind; a file that is named is taken."""
+    exported(ConvNet(), tmp_path, [None, 3, 8, 8])
+    other = tmp_path / f"inference{'.pdmodel' if PROGRAM == '.json' else '.json'}"
+    other.write_bytes(b"of another Paddle")
+    for path in (tmp_path, tmp_path / "inference", tmp_path / f"inference{PROGRAM}"):
+        assert load_inference(path).feeds[0].name == "x0"
+    for path, options in ((other, {}), (tmp_path, {"model_filename": other.name})):
+        with pytest.raises(InputError, match=rf"{other.name}"):
+            load_inference(path, **options)

@@ -224,7 +224,7 @@ class DetEvaluator(Evaluator):
         with preserved(model), paddle.no_grad():
             model.eval()
             for batch in self._loader:
-                outputs = model(*fresh(self.arguments(batch)))
+                outputs = self._named(model(*fresh(self.arguments(batch))))
                 rows, counts = _numpy(outputs["bbox"]), _numpy(outputs["bbox_num"])
                 parts = np.split(rows, np.cumsum(counts)[:-1])
                 images, scales = batch["image"].numpy(), batch["scale_factor"].numpy()
@@ -243,10 +243,7 @@ class DetEvaluator(Evaluator):
 
     def measure(self, outputs: Any, batch: Any) -> Detections:
         """The boxes found, as rows."""
-        if not isinstance(outputs, Mapping) or "bbox" not in outputs or "bbox_num" not in outputs:
-            raise InputError(
-                "The model's outputs are not the dict with bbox and bbox_num that ppdet's detectors give in eval mode."
-            )
+        outputs = self._named(outputs)
         truth = {key: _numpy(batch[key]) for key in _TRUTH_KEYS[self._kind] if key in batch}
         return Detections(_numpy(outputs["bbox"]), _numpy(outputs["bbox_num"]), truth)
 
@@ -260,6 +257,14 @@ class DetEvaluator(Evaluator):
             results = metric.get_results()
         # COCOMetric has no result where nothing was detected at all, and -1 where there is nothing to be found.
         return max(0.0, float(results["bbox"][0])) if "bbox" in results else 0.0
+
+    def _named(self, outputs: Any) -> Mapping[str, Any]:
+        """Boxes and how many of them each image has, by ppdet's names."""
+        if not isinstance(outputs, Mapping) or "bbox" not in outputs or "bbox_num" not in outputs:
+            raise InputError(
+                "The model's outputs are not the dict with bbox and bbox_num that ppdet's detectors give in eval mode."
+            )
+        return outputs
 
     def _metric(self, measurements: Sequence[Detections], folder: Path) -> Any:
         metrics = import_ppdet("metrics")

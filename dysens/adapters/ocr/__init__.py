@@ -15,6 +15,7 @@ from dysens.adapters.ocr._evaluators import (
     TextRecEvaluator,
 )
 from dysens.adapters.ocr._export import InferenceModel, export, score_exported
+from dysens.adapters.ocr._labelled import labelled_evaluator
 from dysens.adapters.ocr._ppocr import Ppocr, load_ppocr
 from dysens.adapters.ocr._released import find_weights, released_model, released_names
 from dysens.adapters.ocr._task import OcrTask
@@ -35,6 +36,7 @@ __all__ = [
     "cut_characters",
     "export",
     "find_weights",
+    "labelled_evaluator",
     "load_config",
     "load_ppocr",
     "load_weights",

@@ -67,7 +67,7 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
                 f'The label file "{file}" is not there (looked from "{Path.cwd()}"); set it with '
                 f"{setting(f'{mode}.dataset.label_file_list=[...]')}, or draw a set with dysens.data.write_scenes."
             )
-        lines = _read_lines(path)
+        lines = read_lines(path)
         _check_lines(file, lines, delimiter)
         for number, line in enumerate(lines, start=1):
             image = line.partition(delimiter)[0]
@@ -78,7 +78,7 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
                 )
 
 
-def _read_lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """The lines of a label file. PaddleOCR splits at line feeds, and takes no byte-order mark off a name."""
     try:
         content = path.read_bytes()
@@ -207,7 +207,7 @@ def read_dictionary(path: Path) -> list[str]:
 def label_texts(files: Iterable[Path], delimiter: str) -> Iterator[str]:
     """The text of each line of a recogniser's label files."""
     for file in files:
-        for line in _read_lines(file):
+        for line in read_lines(file):
             yield line.partition(delimiter)[2]
 
 

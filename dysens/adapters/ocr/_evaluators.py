@@ -54,7 +54,7 @@ class OcrEvaluator(Evaluator):
         self._post_process = post_process
         self._new_metric = new_metric
         self._with_labels = with_labels
-        self._indicator = str(new_metric().main_indicator)
+        self.indicator = str(new_metric().main_indicator)
 
     def batches(self) -> Iterable[Any]:
         """The batches of ``Eval``, as lists of tensors."""
@@ -124,7 +124,7 @@ class TextDetEvaluator(OcrEvaluator):
             {"gtCare": counts.labelled, "detCare": counts.detected, "detMatched": counts.matched}
             for counts in measurements
         ]
-        return float(self._new_metric().evaluator.combine_results(images)[self._indicator])
+        return float(self._new_metric().evaluator.combine_results(images)[self.indicator])
 
 
 class TextRecEvaluator(OcrEvaluator):
@@ -141,7 +141,7 @@ class TextRecEvaluator(OcrEvaluator):
         metric.all_num = sum(counts.lines for counts in measurements)
         metric.correct_num = sum(counts.correct for counts in measurements)
         metric.norm_edit_dis = sum(counts.edit_distance for counts in measurements)
-        return float(metric.get_metric()[self._indicator])
+        return float(metric.get_metric()[self.indicator])
 
 
 # Metrics of PaddleOCR that are sums over images, and so can be scored batch by batch.

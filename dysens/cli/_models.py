@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 CONFIG_ENDINGS = (".yml", ".yaml")
 PROGRAM_ENDINGS = (".json", ".pdmodel", ".pdiparams")
 OCR, DET, FUNCTION, INFERENCE, VISION = "ocr", "det", "function", "inference", "vision"
+PROGRAM_ARGUMENTS = 4  # of PaddleSlim's eval_function: program, executor, names of the inputs, what to fetch
 VISION_SHAPE = (1, 3, 224, 224)
 
 
@@ -279,7 +280,11 @@ def _inference_task(name: ModelName) -> LayerTask:
         )
     model = load_inference(name.text, **{key: str(value) for key, value in files.items()})
     task = ProgramTask(
-        model, name.shapes, _labelled_set(name, model, dictionary), partial(model_and_evaluator, name), name.text
+        model,
+        name.shapes,
+        _labelled_set(name, model, dictionary),
+        partial(model_and_evaluator, name),
+        name.text,
     )
     if not name.shapes and any(side < 0 for feed in model.feeds for side in feed.shape[1:]):
         shapes = "; ".join(",".join(map(str, tensor.shape)) for tensor in task.example_inputs)
@@ -342,9 +347,15 @@ def _named_scoring(name: ModelName, model: paddle.nn.Layer) -> Scoring | None:
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
+    if len(needed) == PROGRAM_ARGUMENTS and name.kind == INFERENCE:
+        from dysens.programs import ProgramLayer, served_callback
+
+        assert isinstance(model, ProgramLayer)
+        return served_callback(function, model)
     if len(needed) > 1:
         raise InputError(
-            f'The evaluator "{name.evaluator}" needs {len(needed)} arguments; it gets the model, or nothing at all.'
+            f'The evaluator "{name.evaluator}" needs {len(needed)} arguments; it gets the model, or nothing at all. (For an '
+            "inference model it may also take a program, an Executor, the names of the inputs and the list to fetch.)"
         )
     if needed:
         # Its name goes into the journal.

@@ -39,7 +39,14 @@ from dysens.programs._static_network import (
     prunable_filters,
 )
 from dysens.programs._static_plan import ProgramPlan, write_scope
-from dysens.programs._static_serve import LayerAnswers, NotServedError, Run, Watched, runs_answered
+from dysens.programs._static_serve import (
+    LayerAnswers,
+    NotServedError,
+    Run,
+    Watched,
+    runs_answered,
+    served_callback,
+)
 
 __all__ = [
     "Exported",
@@ -79,6 +86,7 @@ __all__ = [
     "save_inference",
     "saved_and_run",
     "scope_array",
+    "served_callback",
     "uses_pir",
     "write_scope",
 ]

@@ -208,9 +208,13 @@ def _check_json(path: Path, data: bytes) -> None:
         ) from error
     for place, op in enumerate(block["ops"]):
         dialect, dot, _ = op["#"].partition(".")
-        if dot and not dialect.isdigit():  # those of networks are abbreviated to a number; Paddle reads no others
+        if (
+            dot and not dialect.isdigit()
+        ):  # those of networks are abbreviated to a number; Paddle reads no others
             why = rewritten(op["#"]) or "Paddle does not read operations of this kind"
-            raise InputError(f'"{path}" cannot be imported because of "{op["#"]}" (operation {place}): {why}.')
+            raise InputError(
+                f'"{path}" cannot be imported because of "{op["#"]}" (operation {place}): {why}.'
+            )
 
 
 def read_weights(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]:

@@ -15,9 +15,7 @@ Stated = dict[int, Shape]
 
 def stated_shapes(ops: Sequence[Any]) -> Stated:
     """The shape of every tensor that operations give."""
-    return {
-        value.hash(): tuple(value.shape) for op in ops for value in op.results() if _is_tensor(value)
-    }
+    return {value.hash(): tuple(value.shape) for op in ops for value in op.results() if _is_tensor(value)}
 
 
 def typed(value: Any, shape: Sequence[int]) -> Iterator[Callable[[], None]]:

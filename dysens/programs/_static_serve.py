@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dysens.errors import InputError
 from dysens.programs._layer import ProgramLayer
 from dysens.programs._load import in_dynamic_mode
-from dysens.programs._static_forward import Array, fetch_key, is_old
+from dysens.programs._static_forward import Array, fetch_key, in_static_mode, is_old
 
 # Arguments of Executor.run that say nothing about what is computed.
 _IRRELEVANT = (
@@ -250,3 +251,46 @@ class LayerAnswers:
             ):
                 return "outputs differ"
         return ""
+
+
+def served_callback(function: Callable[..., Any], model: ProgramLayer) -> Callable[[], Any]:
+    """A function in the form of PaddleSlim's ``eval_function`` as one that scores a live layer as it is now.
+
+    It is called with a program, an Executor, the names of the inputs and the list to fetch, and its runs are answered by the layer.
+
+    Args:
+        function: The function.
+        model: An imported inference model.
+
+    Raises:
+        InputError: (when it is called) It does more with the program than running it.
+    """
+    outputs = list(model.fetch_names)
+
+    def score() -> Any:
+        answers = LayerAnswers(model, outputs, None)
+        with in_static_mode():
+            executor = paddle.static.Executor(paddle.CPUPlace())
+            names = [feed.name for feed in model.feeds]
+            try:
+                with runs_answered(answers):
+                    value = function(answers.stand_in, executor, names, list(outputs))
+            except (NotServedError, AttributeError) as error:
+                if not answers.reason:
+                    raise
+                raise InputError(_only_runs(function, answers.reason)) from error
+        if answers.reason:
+            raise InputError(_only_runs(function, answers.reason))
+        return value
+
+    return functools.update_wrapper(
+        score, function, ("__module__", "__name__", "__qualname__", "__doc__"), ()
+    )
+
+
+def _only_runs(function: Callable[..., Any], reason: str) -> str:
+    name = getattr(function, "__name__", "The function")
+    return (
+        f"{name} has to run the program that it is given and nothing else here: {reason}. dysens.compat.analysis_prune gives such "
+        "functions a real program."
+    )

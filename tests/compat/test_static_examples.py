@@ -52,7 +52,9 @@ def libraries() -> list[Any]:
     return [compat, importlib.import_module("paddleslim.prune")]
 
 
-def conv_bn(x: Any, filters: int, size: int, name: str, stride: int = 1, groups: int = 1, act: Any = None) -> Any:
+def conv_bn(
+    x: Any, filters: int, size: int, name: str, stride: int = 1, groups: int = 1, act: Any = None
+) -> Any:
     """A convolution and a batch norm, under the names that PaddleSlim's examples have."""
     conv = paddle.static.nn.conv2d(
         x,
@@ -136,7 +138,14 @@ def test_lazy_zeroes_and_backups(params: list[str]) -> None:
         whole = values(main, scope)
         ratios = [0.5] * len(params)
         pruned, backup, shapes = library.Pruner().prune(
-            main, scope, params, ratios, paddle.CPUPlace(), lazy=True, param_backup=True, param_shape_backup=True
+            main,
+            scope,
+            params,
+            ratios,
+            paddle.CPUPlace(),
+            lazy=True,
+            param_backup=True,
+            param_shape_backup=True,
         )
         now = values(pruned, scope)
         assert now["conv1_weights"].shape == (8, 3, 3, 3)
@@ -154,7 +163,9 @@ class Tutorial:
     def __init__(self) -> None:
         paddle.seed(7)
         train, test = load_digits()
-        self.data = [(np.asarray(part.images, "float32"), np.asarray(part.labels, "int64")) for part in (train, test)]
+        self.data = [
+            (np.asarray(part.images, "float32"), np.asarray(part.labels, "int64")) for part in (train, test)
+        ]
         self.train, startup = paddle.static.Program(), paddle.static.Program()
         with paddle.utils.unique_name.guard(), paddle.static.program_guard(self.train, startup):
             image = paddle.static.data("image", [None, *self.data[0][0].shape[1:]])
@@ -203,7 +214,9 @@ class Tutorial:
         pruner = library.Pruner()
         scope = paddle.static.global_scope()
         # The order of the tutorial: first the program for testing, without touching values, then that for training.
-        val, _, _ = pruner.prune(self.val, scope, params=names, ratios=shares, place=self.place, only_graph=True)
+        val, _, _ = pruner.prune(
+            self.val, scope, params=names, ratios=shares, place=self.place, only_graph=True
+        )
         train, _, _ = pruner.prune(self.train, scope, params=names, ratios=shares, place=self.place)
         cut = self.score(val)
         loss = self.fit(train, 40)

@@ -121,7 +121,9 @@ def test_a_prune_that_fails_leaves_every_stated_shape(monkeypatch: pytest.Monkey
 
     def stated() -> list[list[int]]:
         ops = net.train.global_block().ops
-        return [list(v.shape) for op in ops for v in op.results() if v.initialized() and v.is_dense_tensor_type()]
+        return [
+            list(v.shape) for op in ops for v in op.results() if v.initialized() and v.is_dense_tensor_type()
+        ]
 
     def broken(*arguments: object) -> Iterator[None]:
         yield from original(*arguments)

@@ -34,6 +34,16 @@ class Closeness(Evaluator):
 
 def evaluator():
     return Closeness()
+
+def eval_function(program, exe, feed_names, fetch_list):
+    found = [exe.run(program, feed={feed_names[0]: x}, fetch_list=fetch_list)[0] for x in Closeness().batches()]
+    return float(1.0 + np.concatenate(found)[:, 0].mean())
+
+def looking(program, exe, feed_names, fetch_list):
+    return len(program.global_block().ops)
+
+def inputs():
+    return Closeness().batches()
 '''
 
 
@@ -67,6 +77,35 @@ def test_sweep_resumes_in_another_import(model: Path, capfd: pytest.CaptureFixtu
     assert run(capfd, *words, "--ratios", "0.5")[0] == 0
     assert run(capfd, *words, "--ratios", "0.25,0.5")[0] == 0
     assert len(Sensitivities.load("sens.jsonl").points) == 4
+
+
+def test_callbacks_and_data(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """An Evaluator, or PaddleSlim's form of a function that runs a program: the same points."""
+    found = []
+    for words in (
+        ["--evaluator", "scoring_of_programs:evaluator"],
+        ["--data", "scoring_of_programs:evaluator"],
+        ["--data", "scoring_of_programs:eval_function"],
+        ["--evaluator", "scoring_of_programs:eval_function", "--fast", "off"],
+    ):
+        code, out, err = run(
+            capfd, "sweep", model, *words, "--ratios", "0.5", "-o", f"{len(found)}.jsonl", "--json"
+        )
+        assert code == 0, err
+        found.append([point.metric for point in Sensitivities.load(f"{len(found)}.jsonl").points])
+    for points in found[1:]:
+        assert points == pytest.approx(found[0], abs=1e-5)
+    words = [
+        "search",
+        model,
+        "--data",
+        "scoring_of_programs:evaluator",
+        "--target-loss",
+        "0.1",
+        "-o",
+        "s.jsonl",
+    ]
+    assert run(capfd, *words)[0] == 0
 
 
 def test_compress_and_export(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -108,6 +147,12 @@ def test_prune(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
         ),
         (["groups", "model", "--submodel", "Student"], "distillation"),
         (["sweep", "model"], "There is no evaluator for"),
+        (
+            ["sweep", "model", "--data", "scoring_of_programs:looking", "--ratios", "0.5"],
+            "it looks at the program (global_block)",
+        ),
+        (["sweep", "model", "--data", "scoring_of_programs:inputs"], "has to return an Evaluator"),
+        (["sweep", "model", "--data", "nowhere/label.txt"], "nowhere/label.txt"),
     ],
 )
 def test_what_cannot_be(

@@ -74,7 +74,9 @@ class LoopingByName(Looping):
 @pytest.mark.parametrize("network", [Looping, LoopingByName])
 def test_a_loop(network: Callable[[], nn.Layer], tmp_path: Path) -> None:
     export(network(), tmp_path / "inference", [None, 3, 8, 8])
-    with pytest.raises(InputError, match=r'because of ".*while" \(operation \d+, .*control flow cannot be replayed'):
+    with pytest.raises(
+        InputError, match=r'because of ".*while" \(operation \d+, .*control flow cannot be replayed'
+    ):
         load_inference(tmp_path)
 
 

@@ -47,7 +47,13 @@ _KINDS = {
         "DetLabelEncode",
         ("image", "shape", "polys", "ignore_tags"),
         ({"DetResizeForTest": {"limit_side_len": 960, "limit_type": "max"}}, {"NormalizeImage": _NORMALIZE}),
-        {"name": "DBPostProcess", "thresh": 0.3, "box_thresh": 0.6, "max_candidates": 1000, "unclip_ratio": 1.5},
+        {
+            "name": "DBPostProcess",
+            "thresh": 0.3,
+            "box_thresh": 0.6,
+            "max_candidates": 1000,
+            "unclip_ratio": 1.5,
+        },
         {"name": "DetMetric", "main_indicator": "hmean"},
         1,
     ),
@@ -246,7 +252,11 @@ def _dictionary(
         path = load_ppocr().home / DICTIONARY
     found = len(read_dictionary(path))
     if classes not in (found + 1, found + 2):
-        name = "inference.yml's dictionary" if given is None and listed else f'the dictionary "{given or DICTIONARY}"'
+        name = (
+            "inference.yml's dictionary"
+            if given is None and listed
+            else f'the dictionary "{given or DICTIONARY}"'
+        )
         raise InputError(
             f"The network tells {classes} classes apart, and {name} has {found} characters: give the network's own with "
             f"{setting('character_dict_path=FILE')}."

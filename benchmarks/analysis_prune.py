@@ -74,7 +74,9 @@ def measure(library: str, folder: Path, images: int, batch: int) -> dict[str, An
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=2, help="how often each is run (2)")
     parser.add_argument("--images", type=int, default=32, help="how many images the callback scores (32)")
     parser.add_argument("--batch", type=int, default=8, help="how many at once (8)")
@@ -100,13 +102,15 @@ def main() -> None:
     cpu = {library: statistics.median(run["cpu"] for run in runs) for library, runs in found.items()}
     slim, ours = found["paddleslim"][0], found["dysens"][0]
     apart = max(
-        abs(loss - ours["losses"][name][ratio]) for name, curve in slim["losses"].items() for ratio, loss in curve.items()
+        abs(loss - ours["losses"][name][ratio])
+        for name, curve in slim["losses"].items()
+        for ratio, loss in curve.items()
     )
     chosen = max(abs(ratio - ours["ratios"][name]) for name, ratio in slim["ratios"].items())
     points = sum(map(len, slim["losses"].values()))
     text = (
-        f"`analysis_prune` of an exported MobileNetV1 ({SIDE}x{SIDE}, {points} points on {options.images} images, one thread, Paddle "
-        f"2.6, import and analysis included): PaddleSlim {cpu['paddleslim']:.0f} CPU seconds, dysens {cpu['dysens']:.0f}, "
+        f"`analysis_prune` of an exported MobileNetV1 ({SIDE}x{SIDE}, {points} points on {options.images} images, one thread, "
+        f"Paddle 2.6, import and analysis included): PaddleSlim {cpu['paddleslim']:.0f} CPU seconds, dysens {cpu['dysens']:.0f}, "
         f"**{cpu['paddleslim'] / cpu['dysens']:.1f} times as fast** (medians of {options.turns} in turns); losses differ by "
         f"{apart:.1e} at most, chosen ratios by {chosen:.1e}."
     )

@@ -256,7 +256,7 @@ class LayerAnswers:
 def served_callback(function: Callable[..., Any], model: ProgramLayer) -> Callable[[], Any]:
     """A function in the form of PaddleSlim's ``eval_function`` as one that scores a live layer as it is now.
 
-    It is called with a program, an Executor, the names of the inputs and the list to fetch, and its runs are answered by the layer.
+    It is called with a program, an Executor, the names of the inputs and the list to fetch; the layer answers its runs.
 
     Args:
         function: The function.
@@ -291,6 +291,6 @@ def served_callback(function: Callable[..., Any], model: ProgramLayer) -> Callab
 def _only_runs(function: Callable[..., Any], reason: str) -> str:
     name = getattr(function, "__name__", "The function")
     return (
-        f"{name} has to run the program that it is given and nothing else here: {reason}. dysens.compat.analysis_prune gives such "
-        "functions a real program."
+        f"{name} has to run the program that it is given and nothing else here: {reason}. dysens.compat.analysis_prune gives "
+        "such functions a real program."
     )

@@ -1,7 +1,7 @@
 """PaddleSlim's own static examples with one import changed: conv1 to conv6 of its tests, and the MobileNetV1 tutorial.
 
-Programs of Paddle 2's kind: here on Paddle 2.6, beside PaddleSlim itself; on Paddle 3 in a process with the flag, where its layers
-for such programs are still there.
+Programs of Paddle 2's kind: here on Paddle 2.6, beside PaddleSlim itself; on Paddle 3 in a process with the flag, where the
+layers for such programs are still there.
 """
 
 from __future__ import annotations

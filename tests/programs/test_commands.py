@@ -88,7 +88,7 @@ def test_callbacks_and_data(model: Path, capfd: pytest.CaptureFixture[str]) -> N
         ["--data", "scoring_of_programs:eval_function"],
         ["--evaluator", "scoring_of_programs:eval_function", "--fast", "off"],
     ):
-        code, out, err = run(
+        code, _, err = run(
             capfd, "sweep", model, *words, "--ratios", "0.5", "-o", f"{len(found)}.jsonl", "--json"
         )
         assert code == 0, err

@@ -118,8 +118,8 @@ def _image_folder(file: Path, content: Mapping[str, Any]) -> Path:
 def _settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(
-            f'"{path}" is not there, which says how a detector\'s images are prepared: PaddleDetection writes it beside an exported '
-            "model. Without it, give a function that scores the network."
+            f'"{path}" is not there, which says how a detector\'s images are prepared: PaddleDetection writes it beside what it '
+            "exports. Without it, give a function that scores the network."
         )
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -6,13 +6,13 @@ import json
 import shutil
 
 import pytest
+from layout_size import HALF_SIZE
 
 from dysens.adapters.det import DetTask, labelled_evaluator, load_config
 from dysens.cli import main
 from dysens.errors import InputError
 from dysens.evaluators import evaluate
 from dysens.programs import load_inference
-from layout_size import HALF_SIZE
 
 
 @pytest.fixture(scope="module")

@@ -429,7 +429,7 @@ class DygraphSensitivity:
             runtime: What times the exported model: "paddle", "openvino", "onnxruntime", or a function or command that is given
                 the folder of the exported model and returns (prints) milliseconds.
             progress: Show a progress bar.
-            workers: How many processes compare cuts, see `sensitive`; the result is that of one process.
+            workers: How many processes calibrate and compare cuts, see `sensitive`; the result is that of one process.
             build: With several workers, what gives each of them the model (and an evaluator, which is not used here).
             executor: See `sensitive`.
             timeout: See `sensitive`.

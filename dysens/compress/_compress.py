@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from dysens.compress._allocate import BY_GRADIENTS, BY_LAYERS, BY_OUTPUT, BY_SWEEP, UNIFORM, Allocator, scaled
-from dysens.compress._calibrate import Calibration, calibrate
+from dysens.compress._calibrate import Calibration
 from dysens.compress._criterion import Elimination
 from dysens.compress._decide import Candidate, Decider
-from dysens.compress._elsewhere import SharedOutputError, compared_elsewhere
+from dysens.compress._elsewhere import SharedOutputError, calibrated, helpers
 from dysens.compress._gradients import output_answers
 from dysens.compress._latency_target import Stopwatch, check_runtime
 from dysens.compress._layer_times import timed_cost
@@ -35,7 +35,7 @@ from dysens.progress import Progress, progress
 from dysens.pruning import TOLERANCE, PruneOutcome, PrunePlan, describe_costs, difference
 from dysens.ratios import Curve
 from dysens.results import Sensitivities, curves_of
-from dysens.sweep import RunOptions
+from dysens.sweep import Pool, RunOptions
 
 logger = logging.getLogger(__name__)
 
@@ -157,8 +157,9 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
     with stage("read data"):
         samples = read_samples(data, subject.views[0], options.samples)
     with progress(len(samples.calibration) + 2 * len(subject.groups), "compress", options.progress) as shown:
+        pool = closing.enter_context(helpers(subject, samples.held_back, options.run))
         with stage("calibrate"):
-            calibration = _calibrated(subject, samples, shown)
+            calibration = calibrated(subject, samples.calibration, pool, shown.reach)
         with stage("order"):
             plain = Elimination(subject.model, subject.roles, calibration)
             for number, group in enumerate(subject.groups):
@@ -166,7 +167,7 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
                 plain.order(group)
                 shown.reach(len(samples.calibration) + number + 1)
         with stage("compare outputs"):
-            error = _output_error(subject, plain, samples, options.run, closing)
+            error = _output_error(subject, plain, samples, pool)
         with stage("order by gradients"):
             weighted = _weighted(subject, plain, samples, error)
         with TemporaryDirectory() as layers, stage("time layers" if options.latency is not None else "count"):
@@ -185,18 +186,6 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
             measured = _checked(subject, decider, chosen, stopwatch)
     return Decision(
         chosen.allocation.ratios, chosen.units, chosen.plan, {**measured, "seconds": dict(stage.seconds)}
-    )
-
-
-def _calibrated(subject: Subject, samples: Samples, shown: Progress) -> Calibration:
-    done = iter(range(1, len(samples.calibration) + 1))
-    return calibrate(
-        subject.model,
-        subject.roles,
-        subject.groups,
-        samples.calibration,
-        [view for view in subject.views if view.training],
-        lambda: shown.reach(next(done)),
     )
 
 
@@ -278,13 +267,12 @@ def _costs(subject: Subject, elimination: Elimination, folder: Path | None = Non
 
 
 def _output_error(
-    subject: Subject, elimination: Elimination, samples: Samples, run: RunOptions, closing: ExitStack
+    subject: Subject, elimination: Elimination, samples: Samples, pool: Pool | None
 ) -> OutputError:
-    """What compares cuts, here or in workers; those end with ``closing``."""
+    """What compares cuts, here or in workers."""
     _, trial = folded_plan(subject, elimination, {group.name: _MILD for group in subject.groups})
     error = SharedOutputError(subject.model, subject.roles, subject.groups, samples.held_back, trial)
-    if run.elsewhere:
-        closing.enter_context(compared_elsewhere(error, subject, samples.held_back, trial, run))
+    error.pool = pool
     return error
 
 

@@ -30,7 +30,8 @@ class OutputError:
         roles: Its layers with weights.
         groups: What may be cut.
         calls: What it is run on.
-        trial: A mild cut, to see whether the outputs keep their shapes.
+        trial: A mild cut, to see whether the outputs keep their shapes; not needed where it is known what to compare.
+        watched: Layers whose outputs stand for the model's, where that is known.
 
     Raises:
         InputError: The whole network's outputs are not finite.
@@ -42,18 +43,19 @@ class OutputError:
         roles: Mapping[str, Role],
         groups: Sequence[ChannelGroup],
         calls: Sequence[Call],
-        trial: PrunePlan,
+        trial: PrunePlan | None,
+        watched: Sequence[Role] = (),
     ) -> None:
         self._model = model
         self._calls = calls
-        self._watched: list[Role] = []
+        self._watched: list[Role] = list(watched)
         self._parts: dict[int, tuple[Sequence[Call], Answers]] = {}
         self._whole = self._answers(calls)
         if not all(np.isfinite(array).all() for call in self._whole for array in call):
             raise InputError(
                 "The model's outputs on the data hold NaN or infinite values; check the data and whether weights are loaded."
             )
-        if not math.isfinite(self.of(trial)) or not any(self._whole):
+        if trial is not None and (not math.isfinite(self.of(trial)) or not any(self._whole)):
             self._watched = list(last_layers(roles, groups).values())
             self._whole = self._answers(calls)
 

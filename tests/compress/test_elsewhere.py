@@ -47,15 +47,26 @@ def another_network():
     return nn.Sequential(nn.Conv2D(3, 4, 3)), lambda: 1.0
 
 
-def test_two_workers_decide_as_one_process_does():
-    found = []
-    for options in ({}, {"workers": 2, "build": without_weights}):
-        ds = dysens.DygraphSensitivity(network(), SHAPE)
-        with ds.compressed(data(), flops=0.3, align=None, progress=False, **options) as outcome:
-            tried = [(t.allocation, t.removed, t.output_error) for t in outcome.tried]
-            found.append((outcome.ratios, tried, outcome.output_error))
-    assert found[0] == found[1]
-    assert len(found[0][1]) > 2
+def decided(**options):
+    """All that was decided, and the weights that folding gave."""
+    model = network()
+    ds = dysens.DygraphSensitivity(model, SHAPE)
+    with ds.compressed(data(), flops=0.3, align=None, progress=False, **options) as outcome:
+        tried = [(t.allocation, t.removed, t.output_error) for t in outcome.tried]
+        weights = {path: tensor.numpy().tobytes() for path, tensor in model.state_dict().items()}
+        return outcome.ratios, tried, outcome.output_error, weights
+
+
+def test_two_workers_calibrate_and_decide_as_one_process_does():
+    alone = decided()
+    assert decided(workers=2, build=without_weights) == alone
+    assert len(alone[1]) > 2
+
+
+@pytest.mark.once("test-all")
+def test_a_ray_cluster_calibrates_and_decides_as_one_process_does():
+    pytest.importorskip("ray")
+    assert decided(workers=2, build=without_weights, executor=dysens.Ray("auto")) == decided()
 
 
 def test_workers_that_build_something_else():

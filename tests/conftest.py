@@ -43,6 +43,8 @@ ONCE = {
     # Where the code of the toolboxes is imported from: a matter of Python, not of Paddle.
     "adapters/ocr/test_ocr_home.py": "paddle3",
     "adapters/det/test_det_import.py": "paddle26",
+    # A detector exported, imported and scored: each step has tests of its own on both stacks.
+    "adapters/det/test_det_labelled.py": "paddle3",
     # Documents, notebooks and demos: what they call is tested on both stacks in its own room.
     "test_documents.py": "paddle26",
     "test_docstrings.py": "paddle3",

@@ -140,6 +140,7 @@ def test_a_pickle_of_paddleslim_is_continued_and_chosen_by(pruned, layout_option
     assert set(read_ratio_file(tmp_path / "ratios.yml").ratios) <= {path for path, _ in points}
 
 
+@pytest.mark.once("test-all")  # adapters/det/test_det_trainer.py goes on with a training, on both stacks
 def test_a_fine_tuning_goes_on_from_a_checkpoint(pruned, layout_options, capfd):
     """The run of the fixture had one epoch; one more is added to it."""
     run_tool(

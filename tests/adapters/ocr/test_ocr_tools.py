@@ -82,6 +82,9 @@ EVAL_ONLY = (
     "--eval_only",
 )  # the cut itself is proven for the training forward too; looking for groups twice costs seconds
 ALL_RATIOS = ("--ratios", *map(str, RATIOS))
+# A story of every step, 80 CPU seconds long. In `make test` pipeline/test_front_ends.py goes through the same tools on the other
+# stack, and cli/test_configs.py from a sweep to a checkpoint on this one; training is test_ocr_training.py's.
+STORY = pytest.mark.once("test-all")
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,7 @@ def losses(output):
     }
 
 
+@STORY
 def test_a_sweep_goes_on_with_more_ratios_and_loses_no_point(session, swept):
     after = session.points()
     assert after[: len(swept)] == swept
@@ -124,6 +128,7 @@ def test_a_sweep_goes_on_with_more_ratios_and_loses_no_point(session, swept):
     assert sorted(measured) == sorted((group, ratio) for group in GROUPS for ratio in RATIOS)
 
 
+@STORY
 def test_ratios_and_cut_come_from_the_files(session, pruned):
     ratios = yaml.safe_load((session.folder / "ratios.yml").read_text())
     assert set(ratios) <= set(GROUPS)
@@ -140,7 +145,7 @@ def test_ratios_and_cut_come_from_the_files(session, pruned):
     )
 
 
-@pytest.mark.once("test-all")  # test_ocr_training.py goes on from a checkpoint, on both stacks
+@STORY
 def test_training_goes_on_in_a_new_process(session, trained, capsys):
     """The loss goes on from where it was; a network without the weights is far from there."""
     first = losses(trained)
@@ -169,6 +174,7 @@ def test_training_goes_on_in_a_new_process(session, trained, capsys):
     assert np.mean(list(second.values())) < np.mean(list(first.values())[:3])
 
 
+@STORY
 def test_exported_network_answers_as_the_live_one(session, trained, capsys):
     weights = f"Global.pretrained_model={session.folder / 'latest'}"
     session.run("ocr_export", opt=[weights])
@@ -192,7 +198,7 @@ def test_exported_network_answers_as_the_live_one(session, trained, capsys):
     assert float(live) > 0.5
 
 
-@pytest.mark.once("test-all")  # the same pipeline searches in cli/test_models.py
+@STORY  # the same pipeline searches in cli/test_models.py
 def test_search_leaves_ratios_and_a_budget_within_them(session, capsys):
     target = ("--target_loss", "0.1")
     journal = session.folder / "search" / "journal.jsonl"
@@ -249,6 +255,7 @@ def test_mistakes_end_in_a_sentence(override, message, session, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+@STORY
 def test_training_data_that_are_not_there_are_a_sentence(session, pruned):
     with pytest.raises(SystemExit, match=r'label file "gone/label.txt" is not there'):
         session.sensitivity("--steps", "train", opt=["Train.dataset.label_file_list=[gone/label.txt]"])
@@ -262,6 +269,7 @@ def test_exit_code_of_a_mistake(session):
     assert "Traceback" not in output
 
 
+@STORY
 def test_an_export_without_data(session, trained, capsys):
     missing = "Eval.dataset.label_file_list=[nowhere.txt]"
     weights = f"Global.pretrained_model={session.folder / 'latest'}"
@@ -272,6 +280,7 @@ def test_an_export_without_data(session, trained, capsys):
     assert "its outputs on noise differ" in printed.out
 
 
+@STORY
 def test_training_begins_with_the_network_that_is_meant(session, pruned, tmp_path, capsys):
     """The config's weights may be of a pruned network themselves."""
     weights, save = f"Global.pretrained_model={pruned}", ("--save", str(tmp_path / "other"))
@@ -288,6 +297,7 @@ def test_training_begins_with_the_network_that_is_meant(session, pruned, tmp_pat
     assert trained["stages"] == json.loads((session.folder / "pruned.plan.json").read_text())["stages"]
 
 
+@STORY
 def test_a_slim_config_of_paddledetection_prunes_by_its_criterion(session, pruned, capsys):
     """Other filters than those that `pruned` lacks, which went by fpgm, in the same number."""
     slim = session.folder / "slim.yml"
@@ -333,9 +343,7 @@ def prune_and_train(tool, given, path, tmp_path, *options):
     return paddle.load(str(tmp_path / "latest.pdparams"))
 
 
-@pytest.mark.parametrize(
-    "submodel", ["Student", pytest.param("Student2", marks=pytest.mark.once("test-all"))]
-)
+@pytest.mark.parametrize("submodel", ["Student", pytest.param("Student2", marks=STORY)])
 def test_a_network_that_learns_from_others_is_pruned_alone(submodel, distillation, tool, tmp_path):
     """PaddleOCR's CML: two students learn from each other and from a teacher."""
     models = distillation["Architecture"]["Models"]
@@ -356,7 +364,7 @@ def test_a_network_that_learns_from_others_is_pruned_alone(submodel, distillatio
     assert getattr(again.network, submodel).state_dict()[path].shape[0] == wide[path].shape[0] // 2
 
 
-@pytest.mark.once("test-all")  # test_ocr_coverage.py cuts and trains this branch
+@STORY  # test_ocr_coverage.py cuts and trains this branch
 def test_a_multi_head_trains_with_its_branch_after_the_cut(config, tool, tmp_path, capsys):
     given = config(
         "ch_PP-OCRv4_rec",

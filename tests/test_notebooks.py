@@ -56,7 +56,15 @@ def test_the_committed_notebook_shows_pictures_and_no_noise(notebook: Path) -> N
     assert not [text for text in words if MACHINE.search(text) or "\r" in text]
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
+# 50 CPU seconds: README's and the documents' blocks make the calls of the tutorial, cli/test_configs.py goes the way of PP-OCR.
+LONG = ("01_sensitivity_tutorial", "02_ppocr_v3_det")
+RUN = [
+    pytest.param(each, marks=[pytest.mark.once("test-all")] if each.stem in LONG else [])
+    for each in NOTEBOOKS
+]
+
+
+@pytest.mark.parametrize("notebook", RUN, ids=named)
 def test_the_notebook_runs_from_a_clean_kernel(
     notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,14 +23,16 @@ class Progress:
     """Counts points: as a bar on a terminal or in a notebook, else as one log line a minute.
 
     Args:
-        total: How many points there are.
+        total: How many points there are, as far as is known.
         what: What is being done, in a word.
         shown: False to show nothing at all.
         done: How many points were there before; the remaining time is not guessed from them.
+        unit: What is counted, in a word.
     """
 
-    def __init__(self, total: int, what: str, shown: bool, done: int = 0) -> None:
+    def __init__(self, total: float, what: str, shown: bool, done: float = 0, unit: str = "point") -> None:
         self._total = total
+        self._unit = unit
         self._what = what
         self._shown = shown
         self._before = self._done = done
@@ -39,7 +41,15 @@ class Progress:
         self._last = ""
         drawn = shown and (sys.stderr.isatty() or in_notebook())
         self._bar = (
-            tqdm(total=total, initial=done, desc=what, unit="point", leave=True, dynamic_ncols=True)
+            tqdm(
+                total=total,
+                initial=done,
+                desc=what,
+                unit=unit,
+                leave=True,
+                dynamic_ncols=True,
+                bar_format=_bar_format(total),
+            )
             if drawn
             else None
         )
@@ -53,9 +63,13 @@ class Progress:
         """Set the loss of the last point; it is shown with the next update."""
         self._last = f"last loss {loss:.4f}"
 
-    def reach(self, done: int) -> None:
-        """So many points are done in all."""
+    def reach(self, done: float, total: float | None = None) -> None:
+        """So many points are done in all, of so many, if that is known better now."""
         advanced, self._done = done - self._done, done
+        if total is not None:
+            self._total = total
+            if self._bar is not None:
+                self._bar.total = total
         if self._bar is not None and advanced:
             self._bar.update(advanced)
         self._tell()
@@ -68,7 +82,14 @@ class Progress:
         elif self._shown and time.monotonic() - self._spoke >= _SECONDS_BETWEEN_LINES:
             self._spoke = time.monotonic()
             logger.info(
-                "%s: %d of %d points, %s left, %s", self._what, self._done, self._total, self._left(), note
+                "%s: %s of %s%s %ss, %s left, %s",
+                self._what,
+                _number(self._done),
+                "about " * (not isinstance(self._total, int)),
+                _number(self._total),
+                self._unit,
+                self._left(),
+                note,
             )
 
     def _left(self) -> str:
@@ -85,10 +106,24 @@ class Progress:
             self._bar.close()
 
 
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
+
+
+def _bar_format(total: float) -> str | None:
+    """How a bar shows numbers that are not whole; None for tqdm's own way."""
+    if isinstance(total, int):
+        return None
+    numbers = "{n:.1f} of about {total:.1f} {unit}s"
+    return "{desc}: {percentage:3.0f}%|{bar}| " + numbers + " [{elapsed}<{remaining}{postfix}]"
+
+
 @contextmanager
-def progress(total: int, what: str, shown: bool = True, done: int = 0) -> Iterator[Progress]:
+def progress(
+    total: float, what: str, shown: bool = True, done: float = 0, unit: str = "point"
+) -> Iterator[Progress]:
     """A progress display; see `Progress`."""
-    display = Progress(total, what, shown, done)
+    display = Progress(total, what, shown, done, unit)
     try:
         yield display
     finally:

@@ -59,6 +59,7 @@ from dysens.results import LossCurve, Sensitivities, curves_of, recounted
 from dysens.sweep import (
     Build,
     Executor,
+    Forecast,
     Measuring,
     Observer,
     RunOptions,
@@ -217,7 +218,8 @@ class DygraphSensitivity:
             build: With several workers, what gives each of them its model and evaluator (or eval_func), in that order:
                 "package.module:function", or a function without arguments. They get the weights of this process.
             fast: "auto" serves the model's forward from a compiled copy where that gives the same outputs (on CPU, 3 to 15
-                times faster), and runs the live model otherwise; "on" raises where it cannot; "off" runs the live model.
+                times faster), by the fastest runtime that is installed, and runs the live model otherwise; "on" raises where it
+                cannot; "paddle" and "openvino" take only that runtime; "off" runs the live model.
             cache_gib: How many GiB of an `Evaluator`'s data, and of outputs of layers, may be kept in memory.
             observer: Called with every `Point` as soon as it is known: `dysens.report.SweepLog`, or a function.
             executor: Where the workers run: processes of this machine if not given, or `dysens.Ray` for a cluster.
@@ -237,6 +239,32 @@ class DygraphSensitivity:
         )
         measuring = self._measuring(ratios, target_vars, skip_vars, sen_file, force, progress)
         return measuring.sweep(eval_func, higher_is_better, run)
+
+    def forecast(
+        self,
+        eval_func: Callable[[], Any] | Evaluator,
+        ratios: Iterable[float] | None = None,
+        sen_file: str | os.PathLike[str] | None = None,
+        target_vars: Names | None = None,
+        skip_vars: Names = (),
+        higher_is_better: bool = True,
+        options: RunOptions | None = None,
+    ) -> Forecast:
+        """What `sensitive` would take with the same arguments: points, seconds, memory, disk.
+
+        Scores the whole model and two points, of which the second is timed. Nothing is written.
+
+        Args:
+            eval_func: See `sensitive`.
+            ratios: See `sensitive`.
+            sen_file: The journal that it would go on with; what it holds is not counted again.
+            target_vars: See `sensitive`.
+            skip_vars: See `sensitive`.
+            higher_is_better: See `sensitive`.
+            options: How it would run.
+        """
+        measuring = self._measuring(ratios, target_vars, skip_vars, sen_file, False, False)
+        return measuring.forecast(eval_func, higher_is_better, options or RunOptions())
 
     def search(
         self,

@@ -107,6 +107,22 @@ def test_differences_are_told_in_samples(page, figures):
     assert page.samples_apart(points, "fast", "slim") == pytest.approx(1.0)
 
 
+def test_how_near_two_cores_come_to_what_they_could_do(page, figures):
+    sweep = figures["paddle26"]["sweep mobilenet"]
+    told = {
+        "network": "MobileNetV1",
+        "runtime": "openvino",
+        "processor_seconds": 40.0,
+        "measure_seconds": 10.0,
+    }
+    told |= {"all_groups": 14, "analysis_seconds": 4.0, "slim_analysis_seconds": 2.0}
+    figures["paddle26"]["sweep mobilenet"] = {**sweep, **told}
+    figures["paddle26"]["sweep mobilenet, one core"] = {**sweep, **told, "point_seconds": 43.2}
+    text = page.rendered(figures)
+    assert "| MobileNetV1, Paddle 2.6 | openvino, openvino | 75% | 25% | 75% |" in text
+    assert "| MobileNetV1, Paddle 2.6 | 14 | 0.50 | 2.0x |" in text
+
+
 def test_nothing_measured_is_a_page_without_sections(page):
     assert "##" not in page.rendered({})
 

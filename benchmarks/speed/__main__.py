@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2])]
@@ -68,39 +69,45 @@ def _growth() -> store.Figures:
     return growth.measure()
 
 
+def _compress() -> store.Figures:
+    import compressing
+
+    return compressing.measure()
+
+
 def _reuse() -> store.Figures:
     import reuse
 
     return reuse.measure()
 
 
+NETWORKS = ("mobilenet", "ocr", "v4 det", "v4 rec", "layout")
+SEARCHED = ("mobilenet", "ocr")
 PARTS: dict[str, Callable[[], store.Figures]] = {
-    "points mobilenet": lambda: _points("mobilenet"),
-    "points ocr": lambda: _points("ocr"),
-    "sweep mobilenet": lambda: _sweep("mobilenet"),
-    "sweep ocr": lambda: _sweep("ocr"),
-    "sweep mobilenet, one core": lambda: _sweep("mobilenet"),
-    "sweep ocr, one core": lambda: _sweep("ocr"),
-    "grid mobilenet": lambda: _grid("mobilenet"),
-    "grid ocr": lambda: _grid("ocr"),
-    "ratios mobilenet": lambda: _ratios("mobilenet"),
-    "ratios ocr": lambda: _ratios("ocr"),
+    **{f"points {name}": partial(_points, name) for name in SEARCHED},
+    **{f"sweep {name}": partial(_sweep, name) for name in NETWORKS},
+    **{f"sweep {name}, one core": partial(_sweep, name) for name in NETWORKS},
+    **{f"grid {name}": partial(_grid, name) for name in SEARCHED},
+    **{f"ratios {name}": partial(_ratios, name) for name in SEARCHED},
+    "compress": _compress,
     "growth": _growth,
-    "memory mobilenet": lambda: _memory("mobilenet"),
-    "memory ocr": lambda: _memory("ocr"),
+    **{f"memory {name}": partial(_memory, name) for name in NETWORKS[:4]},
     "many points": _many_points,
     "reuse": _reuse,
 }
-ON_ALL_CORES = (
-    "sweep mobilenet",
-    "sweep ocr",
-    "grid mobilenet",
-    "grid ocr",
-    "ratios mobilenet",
-    "ratios ocr",
+ON_ALL_CORES = tuple(
+    part for part in PARTS if part.startswith(("sweep", "grid", "ratios")) and not part.endswith(", one core")
 )
 # What says nothing new on the second stack.
-ONLY_WITH_SLIM = ("growth", "memory mobilenet", "memory ocr", "many points", "reuse")
+ONLY_WITH_SLIM = (
+    "growth",
+    "memory mobilenet",
+    "memory ocr",
+    "memory v4 det",
+    "many points",
+    "reuse",
+    "compress",
+)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from page_sweeps import LABELS, NAMES, estimate, samples_between, search, sweeps
+from page_sweeps import LABELS, NAMES, analysis, estimate, limits, samples_between, search, sweeps
 from page_table import table
 
 Figures = dict[str, Any]
@@ -22,7 +22,7 @@ The same part measured twice differs by up to a tenth.
 
 **What is measured.** MobileNetV1 (scale 1.0) on {digits} digits enlarged to 128x128, scored by accuracy; and PP-OCRv3 det with
 the released weights on {scenes} rendered scenes of 320x320, scored by PaddleOCR's own evaluation loop and metric (hmean). Filters
-are ranked by FPGM.
+are ranked by FPGM.{others}
 
 **Against what.** PaddleSlim 2.6.0's `FPGMFilterPruner.sensitive` on Paddle 2.6.2, in the same process and run. It runs on Paddle
 2.6 only; on Paddle 3 dysens is compared with its own live model. Both compute on one core, which is Paddle's default
@@ -35,13 +35,15 @@ def rendered(figures: dict[str, Figures]) -> str:
     slim, new = figures.get("paddle26", {}), figures.get("paddle3", {})
     counts = {"digits": _images(figures, "mobilenet"), "scenes": _images(figures, "ocr")}
     sections = [
-        TOP.format(machine=_machine(figures), **counts),
+        TOP.format(machine=_machine(figures), others=_others(figures), **counts),
         sweeps(slim, new),
+        limits(slim, new),
         _points(slim, new),
         _breakdown(slim),
         search(slim, new),
         estimate(slim, new),
         _growth(slim),
+        analysis(slim, new),
         _memory(slim),
         _reuse(slim),
     ]
@@ -53,6 +55,20 @@ def _machine(figures: dict[str, Figures]) -> str:
     machines = [parts["machine"] for parts in figures.values() if "machine" in parts]
     told = {f"{m['cores']} cores ({m['processor']} with {m['vectors'] or 'no AVX2'})" for m in machines}
     return " and another with ".join(sorted(told)) or "a few cores"
+
+
+def _others(figures: dict[str, Figures]) -> str:
+    """The networks of which only sweeps were measured."""
+    found = {
+        part["network"]: part["images"]
+        for parts in figures.values()
+        for name, part in parts.items()
+        if name.startswith("sweep")
+        and part.get("runtime")
+        and not name.startswith(("sweep mob", "sweep ocr"))
+    }
+    told = ", ".join(f"{network} ({images} images)" for network, images in found.items())
+    return f" Of these, sweeps were measured too, with released weights: {told}." if told else ""
 
 
 def _images(figures: dict[str, Figures], name: str) -> int | str:
@@ -171,7 +187,7 @@ def _memory(slim: Figures) -> str:
         if part is not None:
             alone = part["model alone"]
             ways = ("slim", "eager", "fast", "search")
-            rows.append([network, *(f"{part[way] / alone:.2f}x" for way in ways)])
+            rows.append([network, *(f"{part[way] / alone:.2f}x" if part[way] else "not run" for way in ways)])
     if not rows:
         return ""
     header = ["network", "PaddleSlim", "dysens, live model", "compiled", "search"]

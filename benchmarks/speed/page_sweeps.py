@@ -10,7 +10,13 @@ from page_table import table
 
 Figures = dict[str, Any]
 LABELS = {"slim": "PaddleSlim", "eager": "dysens, live model"}
-NAMES = {"mobilenet": "MobileNetV1", "ocr": "PP-OCRv3 det"}
+NAMES = {
+    "mobilenet": "MobileNetV1",
+    "ocr": "PP-OCRv3 det",
+    "v4 det": "PP-OCRv4 det",
+    "v4 rec": "PP-OCRv4 rec",
+    "layout": "PicoDet layout",
+}
 STACKS = ("Paddle 2.6", "Paddle 3")
 
 
@@ -71,6 +77,72 @@ Wall time.
 leaves out the baseline and the first copy, which are paid once. "Samples apart": the largest difference between the reference's
 loss and dysens's at the sampled points, in images.
 """
+
+
+def limits(slim: Figures, new: Figures) -> str:
+    """Where the time of a point goes, and how far it is from what exact points can take at least."""
+    rows = []
+    for stack, parts in zip(STACKS, (slim, new)):
+        for name, network in NAMES.items():
+            one, two = parts.get(f"sweep {name}, one core"), parts.get(f"sweep {name}")
+            if one is None or two is None or not one.get("runtime") or not two.get("runtime"):
+                continue
+            measured = one["measure_seconds"] / one["processor_seconds"]
+            limit = one["point_seconds"] / one["points"] / 2
+            rows.append(
+                [
+                    f"{network}, {stack}",
+                    f"{one['runtime']}, {two['runtime']}",
+                    f"{1 - measured:.0%}",
+                    f"{measured:.0%}",
+                    f"{limit / (two['point_seconds'] / two['points']):.0%}",
+                ]
+            )
+    if not rows:
+        return ""
+    header = ["network", "runtime on one core, on two", "forward and the rest", "post-process and metric"]
+    return f"""## Where the time of a compiled point goes
+
+Shares of the processor seconds of the sweep on one core. A point takes at least its forward and its measuring; two cores that
+never wait take half of what one core takes. "Of that limit": how near a point on two cores comes to it.
+
+{table([*header, "of that limit, two cores"], rows)}"""
+
+
+def analysis(slim: Figures, new: Figures) -> str:
+    """What finding the groups takes, and what compressing takes."""
+    rows = []
+    for stack, parts in zip(STACKS, (slim, new)):
+        for name, network in NAMES.items():
+            part = parts.get(f"sweep {name}")
+            if part is None or "analysis_seconds" not in part:
+                continue
+            other = part["slim_analysis_seconds"]
+            points = part["analysis_seconds"] / np.mean([row["seconds"] for row in part["sample"]])
+            rows.append(
+                [
+                    f"{network}, {stack}",
+                    str(part["all_groups"]),
+                    f"{points:.2f}",
+                    f"{part['analysis_seconds'] / other:.1f}x" if other else "not run",
+                ]
+            )
+    if not rows:
+        return ""
+    header = ["network", "groups", "in points of the reference", "against PaddleSlim's own analysis"]
+    text = f"""## The analysis itself
+
+Finding the groups, and proving each of them by a cut; PaddleSlim proves nothing.
+
+{table(header, rows)}"""
+    part = slim.get("compress")
+    if part is None:
+        return text
+    told = [[network, f"{f['seconds'] / f['evaluation']:.1f}"] for network, f in part.items()]
+    return f"""{text}
+`ds.compress(evaluator, flops=0.5)`, analysis not counted, in evaluations of the live model (Paddle 2.6, processor seconds):
+
+{table(["network", "evaluations"], told)}"""
 
 
 def within_one_step(part: Figures, expected: dict[str, float]) -> str:

@@ -12,8 +12,8 @@ from sweeps import common_groups, reference_point
 
 from dysens import DygraphSensitivity, Sensitivities
 
-IMAGES = {"mobilenet": 597, "ocr": 160}  # a search stops early where there is more to stop before
-MOST_GROUPS = 16  # spread over the network: the whole grid is measured too, to compare with
+IMAGES = {"mobilenet": 597, "ocr": 96}  # a search stops early where there is more to stop before
+MOST_GROUPS = 12  # spread over the network: the whole grid is measured too, to compare with
 SAMPLE = 3  # points of the reference
 
 

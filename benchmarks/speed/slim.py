@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import tempfile
+import time
 from pathlib import Path
 
 from paddleslim.dygraph import FPGMFilterPruner
@@ -20,11 +21,14 @@ class Slim:
 
     Attributes:
         groups: The parameters whose sensitivity it would measure.
+        analysis_seconds: What finding them took.
     """
 
     def __init__(self, subject: Subject) -> None:
         logging.disable(logging.INFO)
+        start = time.perf_counter()
         self._pruner = FPGMFilterPruner(subject.model, subject.shape)
+        self.analysis_seconds = time.perf_counter() - start
         self._eval = subject.eval_func
         self.groups = [
             collection.master_name

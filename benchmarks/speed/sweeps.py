@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import math
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from points import remembering
+from points import Clocked, remembering
 from store import Figures, load
 from subjects import SUBJECTS, Subject, slim_of, spread
 
 from dysens import DygraphSensitivity
 
-SAMPLE = 8
+SAMPLE = 4
+MOST_GROUPS = 12  # spread over the network: a point costs what it costs, however many there are
 
 
 def measure(name: str) -> Figures:
@@ -21,20 +24,20 @@ def measure(name: str) -> Figures:
     subject = SUBJECTS[name]()
     baseline = subject.eval_func()
     slim = slim_of(subject)
+    start = time.perf_counter()
     ds = DygraphSensitivity(subject.model, subject.shape)
-    groups = common_groups(name, ds, slim)
+    analysis = time.perf_counter() - start
+    every = common_groups(name, ds, slim)
+    groups = every[:: math.ceil(len(every) / MOST_GROUPS)]
     sample = spread(groups, SAMPLE)
     rows = [reference_point(subject, ds, slim, *point, baseline) for point in sample[::2]]
+    clocked = Clocked(subject.evaluator)
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        sens = ds.sensitive(
-            subject.evaluator,
-            sen_file=Path(folder, "sweep.jsonl"),
-            target_vars=groups,
-            progress=False,
-            fast="on",
-        )
-        seconds = time.perf_counter() - start
+        journal = Path(folder, "sweep.jsonl")
+        start, worked = time.perf_counter(), time.process_time()
+        sens = ds.sensitive(clocked, sen_file=journal, target_vars=groups, progress=False, fast="on")
+        seconds, worked = time.perf_counter() - start, time.process_time() - worked
+        header = json.loads(journal.read_text().splitlines()[0])
     rows += [reference_point(subject, ds, slim, *point, baseline) for point in sample[1::2]]
     for row in rows:
         row["fast_loss"] = sens[row["group"]][row["ratio"]]
@@ -44,8 +47,14 @@ def measure(name: str) -> Figures:
         "images": subject.samples,
         "baseline": baseline,
         "groups": len(groups),
+        "all_groups": len(ds.groups),
+        "analysis_seconds": analysis,
+        "slim_analysis_seconds": slim.analysis_seconds if slim is not None else None,
+        "runtime": header.get("runtime", ""),
         "points": len(sens.points),
         "seconds": seconds,
+        "processor_seconds": worked,
+        "measure_seconds": clocked.measure_seconds,
         "point_seconds": sum(point.seconds for point in sens.points),
         "sample": rows,
     }

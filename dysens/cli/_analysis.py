@@ -66,15 +66,21 @@ def _add_sweep(parser: CommandParser) -> None:
     add_workers(parser)
     add_visualdl(parser)
     add_open(parser)
+    parser.option("dry_run", action="store_true", help="say what it would take, measured on one point")
     add_choice_of_filters(parser)
     add_json(parser)
 
 
 def _sweep(options: Namespace, out: Output) -> None:
     from dysens.cli._tables import summary_of, table_of
-    from dysens.pipeline import sweep
+    from dysens.pipeline import forecast, sweep
     from dysens.report import SweepLog, log_sensitivities, open_writer
 
+    if options.dry_run:
+        measuring = measuring_of(options, options.sen_file, not out.quiet)
+        found = forecast(subject_of(model_name(options), options.criterion, options), measuring)
+        out.result(str(found), found.to_json())
+        return
     with ExitStack() as closing:
         # What is not installed is said before the model is built.
         writer = closing.enter_context(open_writer(options.visualdl)) if options.visualdl else None

@@ -26,7 +26,7 @@ LOSSES = {
 }
 """What the columns of a table of losses mean."""
 
-FAST = ("auto", "on", "off")
+FAST = ("auto", "on", "off", "paddle", "openvino")
 CRITERION_NAMES = (*CRITERIA, "variance")
 
 
@@ -167,7 +167,11 @@ def add_measuring(parser: CommandParser, journal: Path | None) -> None:
     parser.list_option("ratios", numbers, metavar="R,R..", help="shares of filters to try (0.1,0.2,...,0.9)")
     parser.list_option("only", names, metavar="A,B..", help="measure only these (patterns allowed)")
     parser.option(
-        "fast", type=one_of(FAST), default="auto", metavar="HOW", help="compiled copy: auto, on, off (auto)"
+        "fast",
+        type=one_of(FAST),
+        default="auto",
+        metavar="HOW",
+        help="compiled copy: auto, on, off, paddle, openvino (auto)",
     )
     parser.option("lower_is_better", action="store_true", help="the score is an error")
     parser.option("force", action="store_true", help="continue a journal of other weights")

@@ -6,6 +6,7 @@ from dysens.compiled._copy import SYMPTOM, interpolation_rewritten, quietly
 from dysens.compiled._evaluator_scorer import EvaluatorScorer, PartialEvaluation
 from dysens.compiled._export import SYMBOLIC, needed
 from dysens.compiled._forward import FastForward
+from dysens.compiled._runtimes import is_installed
 from dysens.compiled._scorer import FunctionScorer, Scorer, ServedWronglyError
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ServedWronglyError",
     "available_cores",
     "interpolation_rewritten",
+    "is_installed",
     "needed",
     "quietly",
 ]

@@ -49,19 +49,19 @@ class ThreadPlan:
     threads: int
 
 
-def thread_plan(batches: int, cores: int) -> ThreadPlan:
+def thread_plan(batches: int, cores: int, side_by_side: bool = True) -> ThreadPlan:
     """Who runs so many batches on so many cores.
 
-    Paddle 3's predictor (seen in 3.3.1) keeps Python's lock while it runs, so that calls of several threads wait for each
-    other; Paddle 2's lets it go.
+    Args:
+        batches: How many.
+        cores: How many.
+        side_by_side: Whether calls of several threads run at the same time at all.
 
     Example:
         >>> thread_plan(1, cores=4)
         ThreadPlan(lanes=1, threads=4)
     """
-    lanes = (
-        min(cores, _MOST_LANES, batches // _BATCHES_PER_LANE) if paddle.__version__.startswith("2.") else 1
-    )
+    lanes = min(cores, _MOST_LANES, batches // _BATCHES_PER_LANE) if side_by_side else 1
     return ThreadPlan(max(lanes, 1), cores // max(lanes, 1))
 
 

@@ -1,9 +1,8 @@
 """A compiled copy of a live model, with one mask per consuming layer as an extra input.
 
-The layer is exported and run by Paddle's inference predictor with oneDNN. No shape changes while channels are masked, so one
-copy serves every point of a sweep. A copy may also begin in the middle, from given outputs of earlier steps, and it may have
-several predictors, so that calls of several threads run side by side. What Paddle's export and predictor need to run a network
-(rewritten operators, silence) comes first.
+The layer is traced and run by one of the runtimes. No shape changes while channels are masked, so one
+copy serves every point of a sweep. A copy may also begin in the middle, from given outputs of earlier steps. What Paddle's
+export and predictor need to run a network (rewritten operators, silence) comes first.
 """
 
 from __future__ import annotations
@@ -17,20 +16,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import paddle
-from paddle import inference
 from paddle.nn import functional
 from paddle.tensor.math import _add_with_axis
 
 from dysens.compiled._batches import ThreadPlan
 from dysens.compiled._calls import Packed, UnservableError
 from dysens.compiled._export import ExportSpec, Traced
-from dysens.costs import cpu_config
+from dysens.compiled._runtime import Loaded, Runtime
 from dysens.model import preserved
 
 _OPS = ("linear_interp", "bilinear_interp", "trilinear_interp", "nearest_interp", "bicubic_interp")
@@ -164,37 +161,31 @@ class CompiledForward:
     """The forward of a model in eval mode, exported for calls of one kind.
 
     Args:
-        model: The live layer; it is left as found, and its weights must be unmasked now.
-        export_spec: What to export.
-        thread_plan: How many calls run at the same time, and on how many threads.
+        export_spec: What was exported.
+        traced: The traced model.
+        runtime: Who runs it.
+        loaded: What the runtime made of it.
 
     Attributes:
         export_spec: What was exported.
         live: See `Traced`.
+        runtime: Who runs it.
 
     Raises:
-        UnservableError: The outputs hold something that cannot be compiled.
-        Exception: Whatever Paddle raises when it cannot export or load the network.
+        UnservableError: The runtime gives something else than the model returns.
     """
 
-    def __init__(self, model: paddle.nn.Layer, export_spec: ExportSpec, thread_plan: ThreadPlan) -> None:
-        rewritten = interpolation_rewritten() if export_spec.rewrite else nullcontext()
-        with preserved(model), TemporaryDirectory(prefix="dysens-") as folder, rewritten, fusable_bias():
-            traced = Traced(model, export_spec)
-            traced.export(Path(folder, "model"))
-            predictors = _predictors(Path(folder, "model"), thread_plan)
+    def __init__(self, export_spec: ExportSpec, traced: Traced, runtime: Runtime, loaded: Loaded) -> None:
         self.export_spec = export_spec
+        self.runtime = runtime
+        self._loaded = loaded
         self._outputs, self.live = Packed(traced.outputs.tree, ()), traced.live
         self._specs = list(export_spec.specs().values())[: len(export_spec.call.tensors)]
         self._mask_names = {c.path: f"mask_{index}" for index, c in enumerate(export_spec.consumers)}
-        found = len(predictors[0].get_output_names())
-        if found != len(traced.outputs.tensors):
+        if loaded.outputs != len(traced.outputs.tensors):
             raise UnservableError(
-                f"the exported copy has {found} outputs instead of {len(traced.outputs.tensors)}"
+                f"the exported copy has {loaded.outputs} outputs instead of {len(traced.outputs.tensors)}"
             )
-        self._idle: SimpleQueue[_Runner] = SimpleQueue()
-        for predictor in predictors:
-            self._idle.put(_Runner(predictor))
 
     def fits(self, call: Packed) -> bool:
         """Whether the shapes of these inputs are among those that it was exported for."""
@@ -214,16 +205,12 @@ class CompiledForward:
             masks: By consumer path.
             given: The outputs of earlier steps, where the export begins with them.
         """
-        feeds = {f"input_{i}": tensor for i, tensor in enumerate(call.tensors)}
+        feeds: dict[str, Any] = {f"input_{i}": tensor for i, tensor in enumerate(call.tensors)}
         feeds.update(
             {self._mask_names[path]: mask for path, mask in masks.items() if path in self._mask_names}
         )
         feeds.update({f"step_{step}": values for step, values in (given or {}).items()})
-        runner = self._idle.get()
-        try:
-            return runner.run(feeds)
-        finally:
-            self._idle.put(runner)
+        return self._loaded.run(feeds)
 
     def __call__(self, call: Packed, masks: Masks, given: Mapping[int, np.ndarray] | None = None) -> Any:
         """The outputs as tensors, in the structure that the model returns."""
@@ -234,45 +221,65 @@ class CompiledForward:
         return self._outputs.unpacked([paddle.to_tensor(array) for array in arrays])
 
 
-class _Runner:
-    """One predictor, for one call at a time."""
+def compiled_forwards(
+    model: paddle.nn.Layer,
+    export_spec: ExportSpec,
+    plans: Mapping[Runtime, ThreadPlan],
+    given: Mapping[int, np.ndarray] | None = None,
+) -> tuple[list[CompiledForward], dict[Runtime, Exception]]:
+    """Trace once, then load and try in every runtime; interpolation is rewritten where Paddle's predictor cannot run it.
 
-    def __init__(self, predictor: Any) -> None:
-        self._predictor = predictor
-        self._inputs = {name: predictor.get_input_handle(name) for name in predictor.get_input_names()}
-        self._results = [predictor.get_output_handle(name) for name in predictor.get_output_names()]
+    Args:
+        model: The live layer; it is left as found, and its weights must be unmasked now.
+        export_spec: What to export.
+        plans: By runtime, how many calls run at the same time, and on how many threads.
+        given: The outputs of earlier steps for the example call, where the export begins with them.
 
-    def run(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
-        """The outputs; inputs that the program does not need may be among the feeds."""
-        for name, handle in self._inputs.items():
-            values = feeds[name]
-            handle.copy_from_cpu(
-                np.ascontiguousarray(values.numpy() if isinstance(values, paddle.Tensor) else values)
-            )
-        self._predictor.run()
-        return [result.copy_to_cpu() for result in self._results]
+    Returns:
+        The copies that run, and why others do not.
 
-
-def _predictors(prefix: Path, thread_plan: ThreadPlan) -> list[Any]:
-    """One for each lane; they share the weights."""
-    first = inference.create_predictor(cpu_config(prefix, thread_plan.threads))
-    return [first, *(first.clone() for _ in range(thread_plan.lanes - 1))]
+    Raises:
+        UnservableError: The outputs hold something that cannot be compiled.
+        Exception: Whatever Paddle raises when it cannot trace the network.
+    """
+    masks = {consumer.path: np.ones(consumer.shape, "float32") for consumer in export_spec.consumers}
+    found: list[CompiledForward] = []
+    failed: dict[Runtime, Exception] = {}
+    rewritten = interpolation_rewritten() if export_spec.rewrite else nullcontext()
+    with quietly():
+        with preserved(model), TemporaryDirectory(prefix="dysens-") as folder, rewritten, fusable_bias():
+            traced = Traced(model, export_spec)
+            traced.trace()
+            loaded = {}
+            for runtime, plan in plans.items():
+                try:
+                    loaded[runtime] = runtime.load(traced, Path(folder), plan)
+                except Exception as error:  # loading fails in ways that cannot be listed
+                    failed[runtime] = error
+        for runtime, each in loaded.items():
+            try:
+                found.append(CompiledForward(export_spec, traced, runtime, each))
+                found[-1].arrays(export_spec.call, masks, given)
+            except Exception as error:
+                failed[runtime] = error
+                found = [copy for copy in found if copy.runtime is not runtime]
+    again = {r: plans[r] for r, error in failed.items() if SYMPTOM in str(error) and not export_spec.rewrite}
+    if again:
+        copies, failures = compiled_forwards(model, replace(export_spec, rewrite=True), again, given)
+        found += copies
+        failed = {r: error for r, error in failed.items() if r not in again} | failures
+    return found, failed
 
 
 def compiled_forward(
     model: paddle.nn.Layer,
     export_spec: ExportSpec,
+    runtime: Runtime,
     thread_plan: ThreadPlan,
     given: Mapping[int, np.ndarray] | None = None,
 ) -> CompiledForward:
-    """Export, load and try; interpolation is rewritten where the predictor cannot run it."""
-    masks = {consumer.path: np.ones(consumer.shape, "float32") for consumer in export_spec.consumers}
-    try:
-        with quietly():
-            compiled = CompiledForward(model, export_spec, thread_plan)
-            compiled.arrays(export_spec.call, masks, given)
-    except Exception as error:
-        if SYMPTOM not in str(error) or export_spec.rewrite:
-            raise
-        return compiled_forward(model, replace(export_spec, rewrite=True), thread_plan, given)
-    return compiled
+    """`compiled_forwards` in one runtime, which has to run it."""
+    found, failed = compiled_forwards(model, export_spec, {runtime: thread_plan}, given)
+    if not found:
+        raise failed[runtime]
+    return found[0]

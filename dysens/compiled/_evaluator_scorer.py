@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
-from dysens.compiled._batches import Chunk, KeptBatches, Lanes, chunked, shuffled, thread_plan
+from dysens.compiled._batches import Chunk, KeptBatches, Lanes, chunked, shuffled
 from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_call
 from dysens.compiled._copy import CompiledForward, Masks
 from dysens.compiled._forward import FastForward
@@ -93,6 +93,16 @@ class EvaluatorScorer(Scorer):
         self._served_before = False
         self._carries = False
         self._lanes = Lanes(1)
+
+    @property
+    def runtime(self) -> str:
+        """Who ran the forward in the last score."""
+        return self._fast.runtime
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples a score is of; known after the first."""
+        return sum(self.samples.values())
 
     @property
     def picks_at_random(self) -> bool:
@@ -187,7 +197,7 @@ class EvaluatorScorer(Scorer):
         measured: dict[int, Any] = {}
         for number, batch in self._batches:
             if not number:
-                self._fast.copies.thread_plan = thread_plan(len(self._batches), self._fast.cores)
+                self._fast.copies.batches = len(self._batches)
                 outputs = self._model(*fresh(self.evaluator.arguments(batch)))  # this compiles the copy
             self.samples[number] = _rows(self.evaluator.arguments(batch))
             if self._fast.serves and number < len(self._batches.kept):
@@ -225,7 +235,7 @@ class EvaluatorScorer(Scorer):
                     copy,
                     ahead,
                     cuts,
-                    self._fast.copies.thread_plan,
+                    self._fast.copies.plan_for(copy.runtime),
                     calls,
                     self._batches.bytes_left,
                 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle.jit.dy2static.program_translator import ProgramTranslator
 from paddle.nn.layer.rnn import RNNBase, RNNCellBase
@@ -158,6 +159,7 @@ class Traced(paddle.nn.Layer):
 
     Attributes:
         outputs: What is returned, with a place for each of the program's outputs.
+        program: What was traced.
         live: For each of the export_spec's cuts, the earlier steps whose outputs everything from that step on is computed from.
     """
 
@@ -166,6 +168,7 @@ class Traced(paddle.nn.Layer):
         self.model = model
         self.outputs = Packed(None, ())
         self.live: dict[int, dict[int, InputSpec]] = {}
+        self.program: Any = None
         self._export_spec = export_spec
         self._inputs: dict[str, Any] = {}
         self._program: Any = None
@@ -175,8 +178,8 @@ class Traced(paddle.nn.Layer):
             consumer.layer.register_forward_pre_hook(self._mask(f"mask_{index}"))
         self.eval()
 
-    def export(self, prefix: Path) -> None:
-        """Trace the model and write the program and its weights to files that begin with ``prefix``.
+    def trace(self) -> None:
+        """Trace the model, before anything else is asked for.
 
         Raises:
             UnservableError: The model returns something that a program cannot.
@@ -190,7 +193,26 @@ class Traced(paddle.nn.Layer):
             program = self._trace({name: spec for name, spec in specs.items() if name in used})
         for cut in self._export_spec.cuts:
             self.live[cut] = self._live(program, cut)
+        self.program = program
+
+    def save(self, prefix: Path) -> None:
+        """Write the program and its weights to files that begin with ``prefix``."""
         paddle.jit.save(self, str(prefix))
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The program's values that are fed; each has a name."""
+        return list(self._inputs.values())
+
+    @property
+    def returned(self) -> list[Any]:
+        """The program's values that are its outputs."""
+        return list(self._returned)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """What a program of Paddle 3 holds as parameters, by their names in it."""
+        tensors, _ = self.forward.concrete_program.parameters  # type: ignore[attr-defined]  # what `_trace` put there
+        return {tensor.name: tensor.numpy() for tensor in tensors}
 
     def _trace(self, specs: Mapping[str, InputSpec]) -> Any:
         own = type(self).forward.__get__(self)

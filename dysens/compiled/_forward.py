@@ -17,18 +17,17 @@ from typing import Any
 
 import paddle
 
-from dysens.compiled._batches import ThreadPlan, available_cores
+from dysens.compiled._batches import available_cores
 from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_call
 from dysens.compiled._copies import Accepted, ComparedCopies
 from dysens.compiled._live_model import LiveModel, SpotChecks
+from dysens.compiled._runtimes import runtimes_for
 from dysens.compiled._watch import AttributeWatch, State, WeightWatch
 from dysens.errors import ForwardError, InputError
 from dysens.model import map_leaves
 from dysens.pruning import TOLERANCE, PrunePlan, masked
 
 logger = logging.getLogger(__name__)
-
-FAST_CHOICES = ("auto", "on", "off")
 
 _MOST_STATES = 8
 # A forward that takes less than this is left alone until the live model has run for as long as compiling would take.
@@ -45,12 +44,13 @@ class FastForward:
         model: The live layer.
         consumers: The layers that take masks.
         checks: Plans whose masks touch every consumer, to compare the copy with the live model by.
-        fast: "auto" falls back to the live forward with a warning, "on" raises instead, "off" never compiles.
+        fast: "auto" takes the fastest runtime that agrees and falls back to the live forward with a warning, "on" raises
+            instead, the name of a runtime takes only that one, "off" never compiles.
         cores: How many cores the copy may use; all if not given.
 
     Attributes:
         cores: How many cores a copy may use.
-        copies: The copies. Calls come one at a time unless their thread_plan is told otherwise, before the first.
+        copies: The copies. Calls come one at a time unless their number of batches says otherwise, before the first.
         live: The model itself.
         state: The number of the plain state that the model was in when it was last looked at.
         training: Whether the last call ran in training mode.
@@ -64,8 +64,7 @@ class FastForward:
         fast: str = "auto",
         cores: int | None = None,
     ) -> None:
-        if fast not in FAST_CHOICES:
-            raise InputError(f'The argument fast has to be "auto", "on" or "off", not {fast!r:.80}.')
+        runtimes = runtimes_for(fast)
         self.cores = cores or available_cores()
         self.training = False
         self._model = model
@@ -73,7 +72,7 @@ class FastForward:
         self._strict = fast == "on"
         self._attributes = AttributeWatch(model)
         self.live = LiveModel(model, consumers, checks, self._attributes)
-        self.copies = ComparedCopies(self.live, consumers, ThreadPlan(1, self.cores))
+        self.copies = ComparedCopies(self.live, consumers, runtimes, self.cores)
         self._states: list[State] = []
         self.state = 0
         self._calls = 0
@@ -84,7 +83,7 @@ class FastForward:
         self._watch: WeightWatch | None = None
         self._differentiated = False
         self._distrusted = False
-        self._patience = 0.0 if self._strict else math.inf
+        self._patience = math.inf if fast == "auto" else 0.0
         self._masks = consumers.masks(None)
         self._why_not: str | None = 'fast is "off"' if fast == "off" else None
         if self._why_not is None and not paddle.get_device().startswith("cpu"):
@@ -98,6 +97,11 @@ class FastForward:
     def serves(self) -> bool:
         """Whether calls go to a compiled copy, as far as is known."""
         return self._why_not is None
+
+    @property
+    def runtime(self) -> str:
+        """Who runs the model's forward: the name of a runtime, or "live"."""
+        return self.copies.runtime.name if self.serves and self.copies.runtime is not None else "live"
 
     @contextmanager
     def serving(self, plan: PrunePlan | None, weights_masked: bool = False) -> Iterator[None]:

@@ -101,7 +101,9 @@ class PrefixReuse:
         self._memory: dict[int, dict[int, np.ndarray]] = {}
         self._steps = sorted({step for cut in cuts for step in whole.live[cut]})
         bare = replace(whole.export_spec, call=example, consumers=(), cuts=())
-        self._beginning = compiled_forward(model, replace(bare, wanted=self._steps), thread_plan)
+        self._beginning = compiled_forward(
+            model, replace(bare, wanted=self._steps), whole.runtime, thread_plan
+        )
         values = dict(zip(self._steps, self._beginning.arrays(example, {})))
         self._kept = _kept_chunks(calls, sum(array.nbytes for array in values.values()), budget)
         self._ends: list[tuple[frozenset[str], CompiledForward]] = []
@@ -112,7 +114,7 @@ class PrefixReuse:
             paths = frozenset(path for each in mine for path in each.masked)
             consumers = [consumer for consumer in whole.export_spec.consumers if consumer.path in paths]
             export_spec = replace(bare, given=whole.live[cut], consumers=consumers)
-            end = compiled_forward(model, export_spec, thread_plan, values)
+            end = compiled_forward(model, export_spec, whole.runtime, thread_plan, values)
             if all(self._agrees(end, *each) for each in values_of):
                 self._ends.append((paths, end))
 

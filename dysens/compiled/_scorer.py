@@ -36,6 +36,16 @@ class Scorer(ABC):
     name: str
     higher_is_better: bool
 
+    @property
+    @abstractmethod
+    def runtime(self) -> str:
+        """Who ran the forward in the last score: "live", or the name of a runtime."""
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples a score is of; 0 if that is not known."""
+        return 0
+
     @abstractmethod
     def score(self, plan: PrunePlan | None = None, then: PrunePlan | None = None) -> object:
         """What the evaluation gives with the plan's masks on; ``then`` is likely to be asked for next."""
@@ -86,6 +96,11 @@ class FunctionScorer(Scorer):
                 self._served_before = self._served_before or self._fast.serves
                 return found
         return self._scored(plan)
+
+    @property
+    def runtime(self) -> str:
+        """Who ran the forward in the last score."""
+        return self._fast.runtime
 
     @property
     def in_training_mode(self) -> bool:

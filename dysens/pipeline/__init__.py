@@ -31,7 +31,7 @@ from dysens.pipeline._compress import (
     RuinedError,
     compress,
 )
-from dysens.pipeline._measure import Measuring, result_file, search, search_file, sweep
+from dysens.pipeline._measure import Measuring, forecast, result_file, search, search_file, sweep
 from dysens.pipeline._produce import (
     Cut,
     Scored,
@@ -88,6 +88,7 @@ __all__ = [
     "choose",
     "compress",
     "criterion_of",
+    "forecast",
     "prune",
     "result_file",
     "run_steps",

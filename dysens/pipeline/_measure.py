@@ -13,7 +13,7 @@ from dysens.flags import flag
 from dysens.pipeline._scoring import guarded
 from dysens.pipeline._subject import Subject
 from dysens.results import Point, Sensitivities, continue_slim_file, is_slim_file
-from dysens.sweep import Executor, Observer, SearchResult, checked_ratios
+from dysens.sweep import Executor, Forecast, Observer, RunOptions, SearchResult, checked_ratios
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Measuring:
         only: Groups to measure, by parameter name, layer path or pattern; None for all that are deployed.
         target_loss: If given, each group's largest ratio within this loss is searched, instead of measuring all ratios.
         workers: How many processes share it.
-        fast: "auto", "on" or "off", see `DygraphSensitivity.sensitive`.
+        fast: "auto", "on", "off" or a runtime, see `DygraphSensitivity.sensitive`.
         force: Continue a journal of other weights, or of another criterion.
         progress: Whether to show a bar.
         observer: Called with every point.
@@ -61,6 +61,19 @@ def sweep(subject: Subject, options: Measuring) -> Sensitivities:
     """
     arguments = _arguments(subject, options)  # which refuses what makes no sense before groups are looked for
     return subject.ds.sensitive(**arguments)
+
+
+def forecast(subject: Subject, options: Measuring) -> Forecast:
+    """What `sweep` would take: points, seconds, memory, disk.
+
+    Raises:
+        InputError: As for `sweep`.
+    """
+    arguments = _arguments(subject, options)
+    run = {name: arguments.pop(name) for name in ("workers", "build", "executor", "fast")}
+    for name in ("progress", "force", "observer"):
+        arguments.pop(name)
+    return subject.ds.forecast(**arguments, options=RunOptions(**run))
 
 
 def search(subject: Subject, options: Measuring) -> SearchResult:

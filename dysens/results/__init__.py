@@ -3,7 +3,7 @@
 from dysens.results._files import header_of, losses_by_ratio
 from dysens.results._journal import Journal, check_place
 from dysens.results._points import Header, Point, same_baseline
-from dysens.results._records import Owner
+from dysens.results._records import Owner, encode
 from dysens.results._sensitivities import LossCurve, Sensitivities, curves_of, recounted
 from dysens.results._slim import continue_slim_file, is_slim_file, read_slim_file, write_static, write_status
 from dysens.results._writing import common_header, write_as
@@ -19,6 +19,7 @@ __all__ = [
     "common_header",
     "continue_slim_file",
     "curves_of",
+    "encode",
     "header_of",
     "is_slim_file",
     "losses_by_ratio",

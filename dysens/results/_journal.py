@@ -103,9 +103,13 @@ class Journal:
             logger.warning("%s is continued by force although %s.", self.path, "; ".join(differences))
         if found is None or differences:
             self._write([self.header])
-        elif found.costs is None and self.header.costs is not None:
-            # A journal of before costs were known learns them; its baseline stays all the same.
-            self.header = replace(self.header, baseline=found.baseline)
+        elif (found.costs is None and self.header.costs is not None) or (
+            self.header.runtime not in ("", found.runtime)
+        ):
+            # A journal of before costs were known learns them, and who runs the forward now; its baseline stays all the same.
+            self.header = replace(
+                self.header, baseline=found.baseline, costs=self.header.costs or found.costs
+            )
             self._write([self.header])
         else:
             # The baseline of the file stays, so that old and new losses have one base; the names are today's.

@@ -50,6 +50,7 @@ class Point:
         loss: Relative loss against the baseline; negative if pruning helped.
         seconds: How long the point took, or None if unknown.
         share: Share of the data that was seen. Under 1 the point is partial and never passes for a full one.
+        evidence: Of a point of a search, how sure its loss is, in the numbers that it decides by; None if unknown.
     """
 
     param: str
@@ -59,6 +60,7 @@ class Point:
     loss: float
     seconds: float | None = None
     share: float = 1.0
+    evidence: Mapping[str, float] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         name = checked_text("The name of a point's parameter", self.param)
@@ -75,6 +77,8 @@ class Point:
             )
         self._set("ratio", ratio)
         self._set("share", share)
+        if self.evidence is not None:
+            self._set("evidence", _checked_evidence(f"{name} at {ratio}", self.evidence))
         self._settle_score(f"{name} at {ratio}")
 
     def _settle_score(self, where: str) -> None:
@@ -89,13 +93,22 @@ class Point:
                 raise InputError(f"The duration of {where} must be a number of seconds, not {seconds}.")
             self._set("seconds", seconds)
 
-    def _set(self, name: str, value: float | None) -> None:
+    def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # frozen for everybody else
 
     @property
     def full(self) -> bool:
         """Whether the whole data set was seen."""
         return self.share == 1.0
+
+
+def _checked_evidence(where: str, evidence: Any) -> dict[str, float]:
+    if not isinstance(evidence, Mapping) or not all(isinstance(name, str) for name in evidence):
+        raise InputError(f"The evidence of {where} must be numbers by name, not {evidence!r:.80}.")
+    found = {name: checked_number(f"The {name} of {where}", value) for name, value in evidence.items()}
+    if not all(map(math.isfinite, found.values())):
+        raise InputError(f"The evidence of {where} must be finite numbers.")
+    return found
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,8 @@ class Header:
         paths: Parameter name to layer path of every group, in parameter order.
         costs: What the network costs at any ratios, or None if unknown; not compared.
         versions: Of the packages that measured, by name; for people, not compared.
+        runtime: Who ran the forward: "live", "paddle", "openvino"; empty if unknown. Not compared.
+        samples: How many samples the score is of; 0 if unknown. Not compared.
     """
 
     model: str
@@ -123,6 +138,8 @@ class Header:
     paths: Mapping[str, str] = field(default_factory=dict)
     costs: Costs | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    runtime: str = ""
+    samples: int = 0
 
     def __post_init__(self) -> None:
         for name in ("model", "weights", "criterion", "evaluator"):
@@ -133,6 +150,12 @@ class Header:
         if not isinstance(self.higher_is_better, bool):
             raise InputError(
                 f"The argument higher_is_better must be True or False, not {self.higher_is_better!r:.80}."
+            )
+        if not isinstance(self.runtime, str):
+            raise InputError(f"The journal header's runtime must be a name, not {self.runtime!r:.80}.")
+        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 0:
+            raise InputError(
+                f"The journal header's samples must be a whole number, not {self.samples!r:.80}."
             )
         if not isinstance(self.paths, Mapping):
             raise InputError(
@@ -165,9 +188,17 @@ class Header:
         if self.higher_is_better != other.higher_is_better:
             was, now = ("higher", "lower") if self.higher_is_better else ("lower", "higher")
             clauses.append(f"{was} scores were better and {now} are now")
-        if not same_baseline(self.baseline, other.baseline):
+        if not same_baseline(self.baseline, other.baseline) and not self._rounds_otherwise(other):
             clauses.append(f"the baseline was {self.baseline:.6g} and is {other.baseline:.6g} now")
         return clauses
+
+    def _rounds_otherwise(self, other: Header) -> bool:
+        """Whether baselines are within one sample of each other, and another runtime explains it: it rounds otherwise."""
+        if not self.runtime or not other.runtime or self.runtime == other.runtime:
+            return False
+        if not self.samples or self.samples != other.samples:
+            return False
+        return abs(self.baseline - other.baseline) <= (1 + BASELINE_TOLERANCE) / self.samples
 
 
 def same_baseline(one: float, other: float) -> bool:

@@ -42,6 +42,8 @@ class Release:
 
 
 _HEADER_FIELDS = ("model", "weights", "criterion", "evaluator", "baseline", "higher_is_better", "paths")
+# Journals of earlier versions lack them.
+_KNOWN_LATER = ("versions", "runtime", "samples")
 
 Record = Union[Header, Point, Claim, Release]
 
@@ -103,7 +105,10 @@ def decode(line: bytes) -> Record:
 
 def point_fields(point: Point) -> dict[str, Any]:
     """The point as plain JSON values: an infinite loss becomes null."""
-    return {**asdict(point), "loss": point.loss if math.isfinite(point.loss) else None}
+    fields = {**asdict(point), "loss": point.loss if math.isfinite(point.loss) else None}
+    if point.evidence is None:
+        del fields["evidence"]
+    return fields
 
 
 def point_from(fields: Mapping[str, Any]) -> Point:
@@ -117,13 +122,13 @@ def point_from(fields: Mapping[str, Any]) -> Point:
         loss=math.inf if loss is None else loss,
         seconds=fields["seconds"],
         share=fields.get("share", 1.0),
+        evidence=fields.get("evidence"),
     )
 
 
 def _header_fields(header: Header) -> dict[str, Any]:
     fields = {name: getattr(header, name) for name in _HEADER_FIELDS}
-    if header.versions:
-        fields["versions"] = header.versions
+    fields.update({name: value for name in _KNOWN_LATER if (value := getattr(header, name))})
     return fields if header.costs is None else {**fields, "costs": header.costs.to_json()}
 
 
@@ -147,7 +152,8 @@ def _header_from(fields: Mapping[str, Any]) -> Header:
     if version != FORMAT:
         raise InputError(f"{version!r:.40} is not a journal format")
     known = {name: fields[name] for name in _HEADER_FIELDS}
-    return Header(**known, costs=costs_from(fields), versions=fields.get("versions", {}))
+    later = {name: fields[name] for name in _KNOWN_LATER if name in fields}
+    return Header(**known, costs=costs_from(fields), **later)
 
 
 def _claim_from(fields: Mapping[str, Any]) -> Claim:

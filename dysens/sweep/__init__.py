@@ -9,6 +9,7 @@ from dysens.sweep._executors import (
     WorkerFailedError,
     WorkerLostError,
 )
+from dysens.sweep._forecast import Forecast
 from dysens.sweep._measurer import Greeting, built, imported, load_weights, weights_of
 from dysens.sweep._measuring import Measuring, opened_pool
 from dysens.sweep._options import Build, Built, Observer, RunOptions, run_options, scorer_of
@@ -25,6 +26,7 @@ __all__ = [
     "Built",
     "Comparison",
     "Executor",
+    "Forecast",
     "Greeting",
     "GroupRatio",
     "Here",

@@ -86,7 +86,20 @@ def next_ratio(bracket: Bracket, weights: Sequence[float], costs: ProbeCosts) ->
         >>> next_ratio(Bracket(0, 10), [1.0] * 10, ProbeCosts(1, 1.0, 1, 1.0))
         4
     """
+    return _cheapest(bracket, weights, costs)[1]
 
+
+def expected_passes(bracket: Bracket, weights: Sequence[float], costs: ProbeCosts) -> float:
+    """How many passes over the data closing a bracket is expected to take.
+
+    Example:
+        >>> expected_passes(Bracket(3, 4), [1.0] * 10, ProbeCosts())
+        0.0
+    """
+    return _cheapest(bracket, weights, costs)[0]
+
+
+def _cheapest(bracket: Bracket, weights: Sequence[float], costs: ProbeCosts) -> tuple[float, int]:
     @cache
     def best(low: int, high: int) -> tuple[float, int]:
         if high - low <= 1:
@@ -100,7 +113,7 @@ def next_ratio(bracket: Bracket, weights: Sequence[float], costs: ProbeCosts) ->
             options.append((within * passed + (1 - within) * failed, index))
         return min(options)
 
-    return best(bracket.low, bracket.high)[1]
+    return best(bracket.low, bracket.high)
 
 
 # What looking may cost, as a share of what the rest of the data would.
@@ -181,6 +194,10 @@ class Examiner:
         """Whether the loss is at or under the target; one that is no number is not."""
         return bool(estimate.loss <= self.target)
 
+    def decides(self, estimate: Estimate) -> bool:
+        """Whether an estimate settles the side of the target."""
+        return estimate.decides(self.target, self.confidence)
+
     def examine(self, look: PartialEvaluation, then: PartialEvaluation | None = None) -> Evidence:
         """Measure a masked model on part of the data, and see whether that decides the side.
 
@@ -197,7 +214,7 @@ class Examiner:
         estimate = self._comparison.estimate(measured, self.target, self._affordable(1.0))
         gained = max(estimate.share - self._comparison.share(look.seen), 1e-6)
         self.pass_seconds = (time.perf_counter() - start) / gained
-        if estimate.decides(self.target, self.confidence):
+        if self.decides(estimate):
             return Evidence(estimate)
         return Evidence(estimate, False, measured)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
@@ -14,7 +15,13 @@ import numpy as np
 import paddle
 
 from dysens import __version__
-from dysens.compiled import EvaluatorScorer, PartialEvaluation, Scorer, ServedWronglyError
+from dysens.compiled import (
+    EvaluatorScorer,
+    PartialEvaluation,
+    Scorer,
+    ServedWronglyError,
+    is_installed,
+)
 from dysens.criteria import GroupCriterion
 from dysens.errors import InputError, nearest
 from dysens.evaluators import Measurements, checked_baseline, metric_of
@@ -26,6 +33,8 @@ from dysens.sweep._examiner import Examiner
 from dysens.sweep._executors import pickled
 from dysens.sweep._options import Build, Built, RunOptions, scorer_of
 from dysens.sweep._statistics import Estimate
+
+logger = logging.getLogger(__name__)
 
 Masked = tuple[str, np.ndarray]  # the layer path of a group, and the units that are masked
 Look = tuple[str, np.ndarray, float]  # the same, and how much of the data to have seen
@@ -224,7 +233,8 @@ class RemoteMeasurer(Measurer):
         if job.compensating is not None:
             roles = job.compensating.compensate(roles)
         better = job.header.higher_is_better
-        scorer = scorer_of(model, roles, groups, eval_func, better, options=job.options, cores=threads_here())
+        options = _options_here(job.options)
+        scorer = scorer_of(model, roles, groups, eval_func, better, options=options, cores=threads_here())
         examiner = Examiner(scorer, *job.target) if job.target is not None else None
         baseline = examiner.baseline if examiner is not None else checked_baseline(scorer.score())
         here = replace(
@@ -243,6 +253,16 @@ class RemoteMeasurer(Measurer):
     def greet(self) -> Greeting:
         """Who it is, and what it measures."""
         return self._greeting
+
+
+def _options_here(options: RunOptions) -> RunOptions:
+    """Those of the driver, as far as this machine has what they ask for."""
+    if is_installed(options.fast):
+        return options
+    logger.warning(
+        "%s is not installed on %s: another runtime is taken there.", options.fast, platform.node()
+    )
+    return replace(options, fast="auto")
 
 
 def weights_of(model: paddle.nn.Layer) -> dict[str, np.ndarray]:

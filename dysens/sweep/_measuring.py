@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Union
 
 import paddle
@@ -21,14 +23,17 @@ from dysens.errors import InputError
 from dysens.evaluators import Evaluator, checked_baseline, metric_of
 from dysens.groups import ChannelGroup, Choice, Role
 from dysens.model import fingerprint
-from dysens.results import Header, Journal, Sensitivities, same_baseline
+from dysens.ratios import ratio_key
+from dysens.results import Header, Journal, Point, Sensitivities, encode, same_baseline
 from dysens.sweep._examiner import Examiner
 from dysens.sweep._executors import Factory, Here
+from dysens.sweep._forecast import Forecast, peak_mib
 from dysens.sweep._measurer import (
     Greeting,
     Job,
     Measurer,
     RemoteMeasurer,
+    Scored,
     checked_criterion,
     weights_of,
 )
@@ -169,6 +174,43 @@ class Measuring:
             points, sweep.baseline, scorer.higher_is_better, str(self.sen_file or ""), header.costs
         )
 
+    def forecast(self, eval_func: EvalFunc, higher_is_better: bool, options: RunOptions) -> Forecast:
+        """What `sweep` would take; scores the whole model, and one point. Nothing is written.
+
+        Args:
+            eval_func: Scores the live model, or an `Evaluator`.
+            higher_is_better: False if a function returns an error.
+            options: How it would run.
+        """
+        known: set[tuple[str, float]] = set()
+        if self.sen_file is not None and Path(self.sen_file).exists():
+            known = {(point.path, point.ratio) for point in Sensitivities.load(self.sen_file).points}
+        options, scorer = self._prepared(eval_func, higher_is_better, options)
+        baseline = checked_baseline(scorer.score())
+        header = self._header(scorer, baseline)
+        places = [(group, ratio_key(ratio)) for group in self.groups for ratio in self.ratios]
+        left = [(group, ratio) for group, ratio in places if (group.path, ratio) not in known]
+        masked = {(group.path, self.choose(group, ratio).tobytes()) for group, ratio in left}
+        group = self.groups[len(self.groups) // 2]
+        measurer = Measurer(self.roles, self.groups, scorer)
+        # The first one may prepare something.
+        answers = [measurer.score((group.path, self.choose(group, ratio))) for ratio in (0.25, 0.5)]
+        seconds = answers[-1].seconds if isinstance(answers[-1], Scored) else math.nan
+        line = encode(Point(group.name, group.path, 0.5, 1 / 3, 1 / 3, 1 / 3))
+        return Forecast(
+            len(self.groups),
+            len(places),
+            len(places) - len(left),
+            len(masked),
+            seconds,
+            seconds * len(masked) / options.workers,
+            options.workers,
+            scorer.runtime,
+            peak_mib() * options.workers,
+            # A point, and the line that claims it.
+            (len(encode(header)) + 2 * len(line) * len(places)) / 2**10,
+        )
+
     def search(
         self,
         evaluator: EvalFunc,
@@ -235,7 +277,7 @@ class Measuring:
             weights_of(self.model),
             self.groups,
             replace(header, costs=None, paths={}),
-            RunOptions(fast=options.fast, cache_gib=options.cache_gib),
+            RunOptions(fast=_chosen(options.fast, header.runtime), cache_gib=options.cache_gib),
             checked_criterion(self.criterion) if compensates(self.criterion) else None,
             target,
         )
@@ -265,10 +307,17 @@ class Measuring:
             {group.name: group.path for group in self.groups},
             self.costs(),
             {"dysens": dysens.__version__, "Paddle": paddle.__version__, "Python": platform.python_version()},
+            scorer.runtime,
+            scorer.sample_count,
         )
 
     def _journal(self, header: Header) -> Journal | None:
         return open_journal(self.sen_file, header, self.force) if self.sen_file is not None else None
+
+
+def _chosen(fast: str, runtime: str) -> str:
+    """What workers are told: to take the runtime that this process found to be the fastest, so that all round alike."""
+    return runtime if fast == "auto" and runtime not in ("", "live") else fast
 
 
 def _live(options: RunOptions, criterion: str) -> RunOptions:

@@ -30,8 +30,9 @@ class RunOptions:
         workers: How many processes share a sweep or a search.
         build: With several workers, what gives each of them its model and evaluator (or eval_func), in that order:
             "package.module:function", or a function without arguments. The weights are this process's.
-        fast: "auto" runs a compiled copy of the model where that gives the same outputs, and the live model otherwise; "on"
-            raises where it cannot; "off" runs the live model.
+        fast: "auto" runs a compiled copy of the model where that gives the same outputs, by the fastest runtime that is
+            installed, and the live model otherwise; "on" raises where it cannot; "paddle" and "openvino" take only that runtime;
+            "off" runs the live model.
         cache_gib: How many GiB of an `Evaluator`'s data, and of outputs of layers, may be kept in memory.
         observer: Called with every `Point` as soon as it is known.
         executor: Where the workers run: processes of this machine if not given, or `dysens.Ray`.

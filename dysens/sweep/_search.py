@@ -22,7 +22,15 @@ from dysens.groups import ChannelGroup, Choice
 from dysens.progress import Progress, progress
 from dysens.ratios import ratio_key
 from dysens.results import Journal, Point, same_baseline
-from dysens.sweep._examiner import Bracket, Evidence, Examiner, ProbeCosts, likely_answers, next_ratio
+from dysens.sweep._examiner import (
+    Bracket,
+    Evidence,
+    Examiner,
+    ProbeCosts,
+    expected_passes,
+    likely_answers,
+    next_ratio,
+)
 from dysens.sweep._measurer import Distrusted, Look
 from dysens.sweep._options import Observer
 from dysens.sweep._pool import Pool, Task, Work
@@ -70,7 +78,7 @@ class Search(Work):
         ratios: The grid.
         examiner: Tells on which side of the target a masked model is.
         spot_checks: For how many groups to look beyond the answer.
-        journal: Where points are written; full ones that it holds already are not measured again.
+        journal: Where points are written; what it holds already and decides is not measured again.
         observer: Gets every point when it is measured.
         workers: How many share it.
         alone: Whether this process measures, with this examiner.
@@ -99,11 +107,11 @@ class Search(Work):
         self._observer = observer
         self._groups = groups
         self._key = cache(self._uncached_key)
-        full = {(p.param, p.ratio): p for p in journal.points()} if journal is not None else {}
-        self._begin(full)
+        kept = (*journal.partial_points(), *journal.points()) if journal is not None else ()
+        self._begin({(point.param, point.ratio): point for point in kept})
 
-    def _begin(self, full: Mapping[tuple[str, float], Point]) -> None:
-        """Start from these points."""
+    def _begin(self, kept: Mapping[tuple[str, float], Point]) -> None:
+        """Start from these points. Where part of the data did not decide and more are needed, they are seen anew."""
         self._candidates = [_Candidate(group) for group in self._groups]
         self._round: list[_Candidate] = []
         self._under_way: dict[Task, tuple[_Candidate, int]] = {}
@@ -113,15 +121,18 @@ class Search(Work):
         self._repeats: list[tuple[_Candidate, int]] = []
         self._costs = ProbeCosts()
         self._known: dict[tuple[str, bytes], Evidence] = {}
+        self._inherited: set[tuple[str, bytes]] = set()  # what was known before, of which only the outcome is
         self._written: dict[tuple[str, float], Point] = {}
         for group in self._groups:
             # Removing nothing costs nothing.
             self._known[group.name, b""] = Evidence(Estimate(self._examiner.baseline, 0.0, 0.0, 1.0, 1))
             for ratio in self._grid:
-                point = full.get((group.name, ratio))
-                if point is not None:
-                    metric = np.nan if point.metric is None else point.metric
-                    self._known[self._key(group, ratio)] = Evidence(Estimate(metric, point.loss, 0.0, 1.0, 1))
+                point = kept.get((group.name, ratio))
+                estimate = Estimate.of_point(point) if point is not None else None
+                if estimate is not None:
+                    key = self._key(group, ratio)
+                    self._known[key] = Evidence(estimate, self._examiner.decides(estimate))
+                    self._inherited.add(key)
 
     def run(self, pool: Pool, show_progress: bool = True) -> SearchResult:
         """Find the ratios; every point is on disk before the worker gets the next, one on part of the data marked as such."""
@@ -131,7 +142,7 @@ class Search(Work):
             return self._run_again(pool, show_progress)
 
     def _run(self, pool: Pool, show_progress: bool) -> SearchResult:
-        with progress(len(self._candidates), "search", show_progress) as self._display:
+        with progress(self._ahead(), "search", show_progress, unit="evaluation") as self._display:
             pool.run(self)
         found = SearchResult(
             tuple(self._found(candidate) for candidate in self._candidates),
@@ -243,7 +254,8 @@ class Search(Work):
             )
         group, ratio = candidate.group, self._grid[index - 1]
         key = self._key(group, ratio)
-        before = self._known[key].estimate.share if key in self._known else 0.0
+        before = self._known[key].estimate.share if key in self._known.keys() - self._inherited else 0.0
+        self._inherited.discard(key)
         self._known[key] = Evidence(answer.estimate, answer.decided)
         self._examiner.pass_seconds = answer.pass_seconds
         passes = answer.estimate.share - before
@@ -256,7 +268,19 @@ class Search(Work):
         candidate.tried.add(index)
         if self._display is not None:
             self._display.last(self._evidence(candidate, index).estimate.loss)
-            self._display.reach(sum(map(self._settled, self._candidates)))
+            done = sum(each.passes for each in self._candidates)
+            self._display.reach(done, done + self._ahead())
+
+    def _ahead(self) -> float:
+        """How many evaluations of all data are left, as far as can be told: what groups like these took so far."""
+        weights = likely_answers((self._bracket(c) for c in self._candidates), len(self._grid))
+        left = 0.0 if self._checks is not None else self._spot_checks * self._costs.of_a_fail
+        for candidate in self._candidates:
+            if candidate not in self._given_up:
+                left += expected_passes(self._bracket(candidate), weights, self._costs)
+                # A side that only leans sees half of what is left on average.
+                left += sum((1 - each.share) / 2 for each in self._open_sides(candidate).values())
+        return left
 
     def give_up(self, task: Task) -> None:
         """Leave its group out."""
@@ -320,7 +344,9 @@ class Search(Work):
         return group.path, self._choose(group, ratio), share
 
     def _write(self, group: ChannelGroup, ratio: float, found: Estimate, seconds: float) -> None:
-        point = Point(group.name, group.path, ratio, found.metric, found.loss, seconds, found.share)
+        point = Point(
+            group.name, group.path, ratio, found.metric, found.loss, seconds, found.share, found.evidence()
+        )
         self._written[group.name, ratio] = point
         if self._journal is not None:
             self._journal.append(point)

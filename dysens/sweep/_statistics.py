@@ -23,6 +23,7 @@ import numpy as np
 
 from dysens.errors import DysensError
 from dysens.evaluators import Measurements, relative_loss
+from dysens.results import Point
 
 LOOKS = (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
 """At which shares of the data a decision is tried; every look is one more chance to err, and the confidence allows for that."""
@@ -38,6 +39,9 @@ _PRIOR_POINTS = 3
 
 SCORES_PER_LOOK = 2 * _MOST_BLOCKS + 3
 """How often a look computes the metric, at most: of both models, with each block left out."""
+
+
+_EVIDENCE = ("error", "blocks", "at_most", "at_least", "sampling_error")
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,21 @@ class Estimate:
     at_most: float = 0.0
     at_least: float = 0.0
     sampling_error: float = 0.0
+
+    def evidence(self) -> dict[str, float]:
+        """What a journal keeps besides metric, loss and share, so that a later search can decide by it."""
+        values = {name: float(getattr(self, name)) for name in _EVIDENCE}
+        return {name: value for name, value in values.items() if math.isfinite(value)}
+
+    @classmethod
+    def of_point(cls, point: Point) -> Estimate | None:
+        """What a journal kept; None if that does not say how sure a point on part of the data is."""
+        metric = math.nan if point.metric is None else point.metric
+        if point.evidence is None or "blocks" not in point.evidence:
+            return cls(metric, point.loss, 0.0, 1.0, 1) if point.full else None
+        kept = {name: point.evidence.get(name, math.inf) for name in _EVIDENCE}
+        blocks = int(kept.pop("blocks"))
+        return cls(metric, point.loss, share=point.share, blocks=blocks, **kept)
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Where the loss on all data lies, at this confidence."""

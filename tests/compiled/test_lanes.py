@@ -6,13 +6,11 @@ import threading
 from functools import partial
 
 import numpy as np
-import paddle
 import pytest
 from networks import SHAPE, SmallNet, images, made
 
 from dysens import DygraphSensitivity
-from dysens.compiled import PartialEvaluation
-from dysens.compiled import _evaluator_scorer as evaluating
+from dysens.compiled import PartialEvaluation, _copies
 from dysens.compiled._batches import Lanes, ThreadPlan, thread_plan
 from dysens.compiled._copy import CompiledForward
 from dysens.evaluators import Evaluator
@@ -44,18 +42,26 @@ class Noting(Evaluator):
         return float(np.mean([np.abs(values).mean() for values in measurements]))
 
 
-def scorer(monkeypatch, lanes, evaluator):
-    monkeypatch.setattr(evaluating, "thread_plan", lambda batches, cores: ThreadPlan(lanes, 1))
-    ds = DygraphSensitivity(made(SmallNet), SHAPE)
-    found = scorer_of(ds._model, ds._roles, list(ds.groups), evaluator, options=RunOptions(fast="on"))
-    found.score()
-    choose = ds._choice()
-    return found, [plan_for(ds._roles, group.removal(choose(group, 0.5))) for group in ds.groups]
+@pytest.fixture(params=["paddle", "openvino"])
+def scorer(request, monkeypatch):
+    """Makes a scorer with so many lanes, and plans for every group."""
+
+    def made_scorer(lanes, evaluator):
+        monkeypatch.setattr(_copies, "thread_plan", lambda *given: ThreadPlan(lanes, 1))
+        ds = DygraphSensitivity(made(SmallNet), SHAPE)
+        options = RunOptions(fast=request.param)
+        found = scorer_of(ds._model, ds._roles, list(ds.groups), evaluator, options=options)
+        found.score()
+        assert found.runtime == request.param
+        choose = ds._choice()
+        return found, [plan_for(ds._roles, group.removal(choose(group, 0.5))) for group in ds.groups]
+
+    return made_scorer
 
 
-def test_bit_for_bit_what_one_lane_gives(monkeypatch):
-    one, plans = scorer(monkeypatch, 1, Noting())
-    three, same_plans = scorer(monkeypatch, 3, Noting())
+def test_bit_for_bit_what_one_lane_gives(scorer):
+    one, plans = scorer(1, Noting())
+    three, same_plans = scorer(3, Noting())
     for _ in range(3):
         for plan, same in zip(plans, same_plans):
             expected, found = (
@@ -66,18 +72,18 @@ def test_bit_for_bit_what_one_lane_gives(monkeypatch):
             assert all(np.array_equal(found[number], expected[number]) for number in expected)
 
 
-def test_reuse_in_lanes(monkeypatch):
-    one, plans = scorer(monkeypatch, 1, Noting())
-    three, same_plans = scorer(monkeypatch, 3, Noting())
+def test_reuse_in_lanes(scorer):
+    one, plans = scorer(1, Noting())
+    three, same_plans = scorer(3, Noting())
     three.expect([(plan, 1e6) for plan in same_plans])
     assert three._reuse is not None
     for plan, same in zip(plans, same_plans):
         assert three.score(same) == pytest.approx(one.score(plan), rel=1e-5)
 
 
-def test_an_evaluator_is_asked_in_one_thread_and_always_in_the_same_order(monkeypatch):
+def test_an_evaluator_is_asked_in_one_thread_and_always_in_the_same_order(scorer):
     evaluator = Noting()
-    found, plans = scorer(monkeypatch, 3, evaluator)
+    found, plans = scorer(3, evaluator)
     orders = []
     for plan in plans[:3]:
         evaluator.order.clear()
@@ -88,11 +94,11 @@ def test_an_evaluator_is_asked_in_one_thread_and_always_in_the_same_order(monkey
     assert sorted(orders[0]) == list(range(BATCHES))
 
 
-def test_what_comes_next_changes_no_number(monkeypatch):
+def test_what_comes_next_changes_no_number(scorer, monkeypatch):
     """Guessed right, guessed wrong, or not at all."""
-    plain, plans = scorer(monkeypatch, 3, Noting())
+    plain, plans = scorer(3, Noting())
     expected = [plain.score(plan) for plan in plans]
-    guessing, same_plans = scorer(monkeypatch, 3, Noting())
+    guessing, same_plans = scorer(3, Noting())
     runs, arrays = [], CompiledForward.arrays
     monkeypatch.setattr(CompiledForward, "arrays", lambda *given: runs.append(1) or arrays(*given))
     following = [*same_plans[1:], same_plans[0]]
@@ -102,8 +108,8 @@ def test_what_comes_next_changes_no_number(monkeypatch):
     assert [guessing.score(plan, same_plans[0]) for plan in same_plans] == expected
 
 
-def test_stopping_early(monkeypatch):
-    found, plans = scorer(monkeypatch, 3, Noting())
+def test_stopping_early(scorer):
+    found, plans = scorer(3, Noting())
     some = found.measurements(PartialEvaluation(plans[0], share=2 / BATCHES))
     assert len(some) == 2
     more = found.measurements(PartialEvaluation(plans[0], some, 2.5 / BATCHES))
@@ -114,8 +120,8 @@ def test_stopping_early(monkeypatch):
     assert found.evaluator.score(list(whole.values())) == pytest.approx(found.score(plans[0]), rel=1e-6)
 
 
-def test_a_forward_that_fails(monkeypatch):
-    found, plans = scorer(monkeypatch, 3, Noting())
+def test_a_forward_that_fails(scorer, monkeypatch):
+    found, plans = scorer(3, Noting())
     before = found.score(plans[0])
     arrays, calls = CompiledForward.arrays, []
 
@@ -132,9 +138,9 @@ def test_a_forward_that_fails(monkeypatch):
     assert found.score(plans[0]) == before
 
 
-def test_an_evaluator_that_is_interrupted(monkeypatch):
+def test_an_evaluator_that_is_interrupted(scorer, monkeypatch):
     evaluator = Noting()
-    found, plans = scorer(monkeypatch, 3, evaluator)
+    found, plans = scorer(3, evaluator)
     before = found.score(plans[0])
     with monkeypatch.context() as patch:
 
@@ -230,8 +236,9 @@ class TestThreadPlan:
         assert thread_plan(0, 4) == thread_plan(1, 4) == thread_plan(3, 4) == ThreadPlan(1, 4)
 
     def test_many_batches(self):
-        """Threads do not help where the predictor keeps Python's lock."""
-        side_by_side = paddle.__version__.startswith("2.")
-        assert thread_plan(100, 2) == (ThreadPlan(2, 1) if side_by_side else ThreadPlan(1, 2))
-        assert thread_plan(100, 64) == (ThreadPlan(8, 8) if side_by_side else ThreadPlan(1, 64))
+        assert thread_plan(100, 2) == ThreadPlan(2, 1)
+        assert thread_plan(100, 64) == ThreadPlan(8, 8)
         assert thread_plan(100, 1) == ThreadPlan(1, 1)
+
+    def test_threads_do_not_help_where_a_runtime_keeps_pythons_lock(self):
+        assert thread_plan(100, 64, side_by_side=False) == ThreadPlan(1, 64)

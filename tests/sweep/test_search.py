@@ -189,6 +189,58 @@ class TestJournal:
         ds.search(evaluator(), TARGET, observer=again.append, **options)
         assert not sure & {(point.param, point.ratio) for point in again}
 
+    def test_goes_on_after_a_restart_without_measuring_parts_again(self, ds, tmp_path):
+        journal, again = tmp_path / "s.jsonl", []
+        options = {"sen_file": journal, "progress": False, "fast": "off", "spot_checks": 0}
+        first = ds.search(evaluator(), TARGET, **options)
+        before = shares(journal)
+        assert any(share < 1 for share in before.values())
+        second = ds.search(evaluator(), TARGET, observer=again.append, **options)
+        # It may ask for a ratio that nobody tried, since what trying costs is learnt anew; never for one that is known.
+        assert not {(point.param, point.ratio) for point in again} & before.keys()
+        assert second.passes < 0.2 * first.passes
+        steps = [abs(a.ratio - b.ratio) for a, b in zip(first.groups, second.groups)]
+        assert max(steps) < 0.15
+
+    def test_broken_off_anywhere_it_finds_the_same(self, ds, tmp_path):
+        """What is on disk when it ends is not measured again, unless more of the data is needed for it."""
+        whole, journal = tmp_path / "whole.jsonl", tmp_path / "s.jsonl"
+        options = {"progress": False, "fast": "off", "spot_checks": 0}
+        first = ds.search(evaluator(), TARGET, sen_file=whole, **options)
+        lines = whole.read_text().splitlines(keepends=True)
+        journal.write_text("".join(lines[: len(lines) // 2]))
+        before = shares(journal)
+        again = []
+        second = ds.search(evaluator(), TARGET, sen_file=journal, observer=again.append, **options)
+        assert second.passes < first.passes
+        assert all(point.share > before.get((point.param, point.ratio), 0.0) for point in again)
+        apart = [
+            abs(GRID.index(a.ratio) - GRID.index(b.ratio)) if a.ratio and b.ratio else 0
+            for a, b in zip(first.groups, second.groups)
+        ]
+        assert max(apart) <= 1
+
+    def test_evidence_of_a_search_with_another_target_decides_anew(self, ds, tmp_path):
+        journal = tmp_path / "s.jsonl"
+        options = {"progress": False, "fast": "off", "spot_checks": 0}
+        ds.search(evaluator(), TARGET, sen_file=journal, **options)
+        found = ds.search(evaluator(), 0.2, sen_file=journal, **options)
+        fresh = ds.search(evaluator(), 0.2, **options)
+        assert all(abs(a.ratio - b.ratio) < 0.15 for a, b in zip(found.groups, fresh.groups))
+
+    def test_a_journal_without_evidence(self, ds, tmp_path):
+        """As earlier versions wrote it: partial points are measured again."""
+        journal, again = tmp_path / "s.jsonl", []
+        options = {"sen_file": journal, "progress": False, "fast": "off", "spot_checks": 0}
+        ds.search(evaluator(), TARGET, **options)
+        lines = [json.loads(line) for line in journal.read_text().splitlines()]
+        for line in lines:
+            line.pop("evidence", None)
+        journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        ds.search(evaluator(), TARGET, observer=again.append, **options)
+        assert again
+        assert all(point.share < 1 or shares(journal)[point.param, point.ratio] == 1 for point in again)
+
     def test_of_another_model_is_refused(self, ds, tmp_path):
         journal = tmp_path / "s.jsonl"
         ds.search(evaluator(), TARGET, sen_file=journal, target_vars="0.*", progress=False, fast="off")
@@ -196,6 +248,21 @@ class TestJournal:
         other[0].weight.set_value(other[0].weight * 1.1)
         with pytest.raises(JournalError, match="weights"):
             DygraphSensitivity(other, SHAPE).search(evaluator(), sen_file=journal, progress=False, fast="off")
+
+
+def test_progress_counts_evaluations(ds, monkeypatch, caplog):
+    from dysens import progress
+
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    with caplog.at_level("INFO", logger="dysens.progress"):
+        found = ds.search(evaluator(), TARGET, progress=True, fast="off")
+    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("search:")]
+    done = [float(line.split()[1]) for line in lines]
+    ahead = [float(line.split(" of about ")[1].split()[0]) for line in lines]
+    assert done == sorted(done)
+    assert done[-1] == pytest.approx(found.passes, abs=0.1)
+    assert ahead[-1] == pytest.approx(done[-1], abs=0.1)  # nothing is left at the end
+    assert max(ahead) < 4 * found.passes
 
 
 def removed(model):

@@ -1,0 +1,73 @@
+"""The contract of what runs an exported forward.
+
+A runtime gets a traced model and gives something that runs it, in float32; whether that gives what the live model gives is for
+others to find out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dysens.compiled._batches import ThreadPlan
+from dysens.compiled._export import Traced
+
+
+class Loaded(ABC):
+    """An exported forward, ready to run.
+
+    Attributes:
+        outputs: How many outputs it has.
+    """
+
+    outputs: int
+
+    @abstractmethod
+    def run(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+        """The outputs; may be called from several threads at a time.
+
+        Args:
+            feeds: Tensors or arrays by the names of inputs; some that it does not need may be among them.
+        """
+
+
+class Runtime(ABC):
+    """Runs exported forwards.
+
+    Attributes:
+        name: What users choose it by.
+        title: What messages call it.
+        side_by_side: Whether calls of several threads run at the same time.
+    """
+
+    name: str
+    title: str
+    side_by_side: bool
+
+    @property
+    @abstractmethod
+    def installed(self) -> bool:
+        """Whether its package is there."""
+
+    @abstractmethod
+    def load(self, traced: Traced, folder: Path, plan: ThreadPlan) -> Loaded:
+        """Make a traced model run; inside the context that it was traced in.
+
+        Args:
+            traced: The traced model.
+            folder: For files; it goes away when this returns.
+            plan: How many calls run at the same time, and on how many threads each.
+
+        Raises:
+            UnservableError: It does not run such a model.
+            Exception: Whatever its package raises.
+        """
+
+
+def contiguous(values: Any) -> np.ndarray:
+    return np.ascontiguousarray(values.numpy() if isinstance(values, paddle.Tensor) else values)

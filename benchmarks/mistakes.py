@@ -13,6 +13,7 @@ import contextlib
 import io
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-DOCS = Path(__file__).parent.parent / "docs"
+HOME = Path(__file__).parent.parent
+DOCS, CONFIGS = HOME / "docs", HOME / "configs" / "ocr"
 PAGE = DOCS / "mistakes.md"
 BEGIN, END = "<!-- table: benchmarks/mistakes.py -->", "<!-- end of table -->"
 
@@ -94,6 +96,15 @@ def interrupted(model):
     return score(model)
 
 
+def once(model):
+    """Ctrl-C at the second evaluation."""
+    global calls
+    calls += 1
+    if calls > 1:
+        raise KeyboardInterrupt
+    return score(model)
+
+
 def interrupted_images():
     yield paddle.randn([4, 3, 16, 16])
     raise KeyboardInterrupt
@@ -104,6 +115,7 @@ def interrupted_build():
 '''
 
 NET = "net:build --input-shape 1,3,16,16"
+OCR = "configs/ocr/ch_PP-OCRv3_det.yml"
 
 
 @dataclass(frozen=True)
@@ -115,17 +127,19 @@ class Mistake:
         typed: After ``dysens``, as in a shell.
         missing: A package that is not installed.
         disk: The largest file that can be written, in bytes; None for a disk with room.
+        variable: An environment variable that is set, and its value.
     """
 
     what: str
     typed: str
     missing: str | None = None
     disk: int | None = None
+    variable: tuple[str, str] | None = None
 
     @property
     def apart(self) -> bool:
         """Whether it needs a process of its own."""
-        return self.disk is not None or self.missing == "paddle"
+        return self.disk is not None or self.variable is not None or self.missing == "paddle"
 
 
 MISTAKES = (
@@ -200,6 +214,21 @@ MISTAKES = (
         "Ctrl-C while compress reads its data",
         f"compress {NET} --data net:interrupted_images --flops 30% -o cut",
     ),
+    Mistake(
+        "Ctrl-C while compress scores", f"compress {NET} --data net:images -e net:once --flops 30% -o cut"
+    ),
+    Mistake("a disk with room for a few points only", f"sweep {NET} -e net:score -o full.jsonl", disk=2048),
+    Mistake("a key of a config misspelt", f"groups {OCR} --set Globl.use_gpu=true"),
+    Mistake("a value where a section is", f"groups {OCR} --set Global=3"),
+    Mistake(
+        "a label file that is not there",
+        f"eval {OCR} --weights null --set Eval.dataset.label_file_list=[labels.txt]",
+    ),
+    Mistake(
+        "a label file with spaces for tabs",
+        f"eval {OCR} --weights null --set Eval.dataset.label_file_list=[spaces.txt]",
+    ),
+    Mistake("a PaddleOCR folder that is none", f"groups {OCR}", variable=("PADDLEOCR_HOME", "empty")),
 )
 
 
@@ -218,6 +247,10 @@ def prepare(folder: Path) -> None:
     (folder / "hostile.pdparams").write_bytes(pickle.dumps({"a": _Harmful()}))
     for name in ("empty", "done"):
         (folder / name).mkdir()
+    shutil.copytree(CONFIGS, folder / "configs" / "ocr")
+    (folder / "spaces.txt").write_text(
+        'a.png [{"transcription": "OPEN", "points": [[0, 0], [9, 0], [9, 9], [0, 9]]}]\n'
+    )
     (folder / "done" / "sens.json").write_text("{}", encoding="utf-8")
     with _quiet():
         for words in (
@@ -285,7 +318,7 @@ def _apart(mistake: Mistake, words: list[str]) -> tuple[int, str]:
         [sys.executable, "-c", "\n".join(code)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, **dict([mistake.variable] if mistake.variable else [])},
         check=False,
     )
     return done.returncode, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -303,7 +304,7 @@ class _Run:
                     "To compress by an error, give an Evaluator with higher_is_better=False: a function has to return a score "
                     "that is the better the higher it is."
                 )
-            return evaluator
+            return self._told_first(evaluator)
         self.scores = Scores(evaluator)
         refuse, first = Baseline(self.subject, evaluator.name), [ORIGINAL]
 
@@ -315,6 +316,19 @@ class _Run:
             self.scores(score, measurements)
 
         return Watched(evaluator, told)
+
+    def _told_first(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """A function whose first score, that of the original, is shown."""
+        first = [ORIGINAL]
+
+        @wraps(function)
+        def scored() -> Any:
+            found = function()
+            if first:
+                logger.info("%s: %s %.4f", first.pop(), self.subject.indicator, metric_of(found))
+            return found
+
+        return scored
 
     def _spread(self, score: float | None) -> float | None:
         return None if self.scores is None else self.scores.spread(score)

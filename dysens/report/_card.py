@@ -216,20 +216,21 @@ def _heading(card: Card) -> str:
 
 
 def _states(card: Card) -> str:
-    scored = any(state.score is not None for state in card.states)
-    heads = [word("state"), *map(word, ("flops", "params", "file", "ms"))]
-    if scored:
-        heads.insert(1, escape(card.metric) if card.metric else word("score"))
+    columns = [
+        (
+            escape(card.metric) if card.metric else word("score"),
+            [score_text(s.score, s.spread) for s in card.states],
+        ),
+        (word("flops"), [amount(s.flops) for s in card.states]),
+        (word("params"), [amount(s.params) for s in card.states]),
+        (word("file"), [amount(s.bytes, "B") for s in card.states]),
+        (word("ms"), ["" if s.milliseconds is None else f"{s.milliseconds:.2f}" for s in card.states]),
+    ]
+    known = [column for column in columns if any(column[1])]  # what was never measured needs no column
+    heads = [word("state"), *(heading for heading, _ in known)]
     rows = []
-    for state in card.states:
-        cells = [
-            *([score_text(state.score, state.spread)] if scored else []),
-            amount(state.flops),
-            amount(state.params),
-            amount(state.bytes, "B"),
-            "" if state.milliseconds is None else f"{state.milliseconds:.2f}",
-        ]
-        shown = "".join(f'<td class="number">{escape(cell) or "–"}</td>' for cell in cells)
+    for place, state in enumerate(card.states):
+        shown = "".join(f'<td class="number">{escape(cells[place]) or "–"}</td>' for _, cells in known)
         rows.append(f'<tr><th scope="row">{_known_word(state.state)}</th>{shown}</tr>')
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     return f'<div class="scroll"><table class="states"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'

@@ -69,6 +69,7 @@ def page_data(
         "groups": _groups(sens, names),
         "costs": None if usable is None else _costs(usable, names),
         "withoutCosts": [_label(sens, name) for name in unknown],
+        "live": not budgets,  # the run goes on; ratios by FLOPs take too long to be chosen anew at every point
         "targets": [] if usable is None or not budgets else _budget_rows(sens, usable, names, show_progress),
     }
 

@@ -15,7 +15,7 @@ from results.common import PATHS, header, point
 from selenium.webdriver.support.ui import WebDriverWait
 
 from dysens.errors import InputError
-from dysens.report import Card, CardState, shown_live, watch, write_card
+from dysens.report import Card, CardState, shown_live, watch, write_card, write_report
 from dysens.report._live import Watched
 from dysens.results import Journal
 
@@ -68,6 +68,16 @@ def test_a_journal_as_it_grows(tmp_path):
         assert watched.version() != version
         assert watched.page() != page
     assert not watched.is_running()  # it has let go
+
+
+def test_a_live_page_says_where_ratios_by_flops_are(tmp_path):
+    path = tmp_path / "sens.jsonl"
+    with Journal.open(path, header()) as journal:
+        journal.append(point(next(iter(PATHS)), 0.25, 0.1))
+    assert '"live":true' in Watched(path).page()
+    assert '"live":false' in write_report(path, tmp_path / "page.html", progress=False).read_text(
+        encoding="utf-8"
+    )
 
 
 def test_lines_that_are_no_records_say_nothing(tmp_path):

@@ -215,7 +215,7 @@ function notes() {
   const found = [];
   if (DATA.withoutCosts.length) found.push(words.someCosts(DATA.withoutCosts.join(", ")));
   else if (COSTS === null) found.push(words.noCosts);
-  else if (!TARGETS.length) found.push(words.noTargets);
+  else if (!TARGETS.length) found.push(DATA.live ? words.liveTargets : words.noTargets);
   if (partial) found.push(words.partialNote(partial));
   if (unscored) found.push(words.unscoredNote(unscored));
   return found;

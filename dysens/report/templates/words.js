@@ -42,6 +42,7 @@ const WORDS = {
     noCosts: "FLOPs and parameters are unknown: this file of sensitivities does not say what the network costs. " +
       "Journals that a sweep of dysens writes do; going on with an older one adds it.",
     someCosts: (names) => `FLOPs and parameters are unknown: the costs at hand don't know ${names}.`,
+    liveTargets: "This page follows a run: ratios by FLOPs are in the report that dysens report writes.",
     noTargets: "No share of the FLOPs can be offered: no measured ratio removes as much as one percent.",
     partialNote: (number) => `${number} points saw only part of the data (a search stops early). They are drawn hollow and ` +
       "count for nothing here.",
@@ -106,6 +107,7 @@ const WORDS = {
     copyByHand: "请从这里手动复制：",
     noCosts: "FLOPs 和参数量未知：该敏感度文件没有记录网络的计算量。dysens 扫描写出的日志会记录；继续扫描旧日志即可补上。",
     someCosts: (names) => `FLOPs 和参数量未知：现有计算量信息中没有 ${names}。`,
+    liveTargets: "本页跟踪正在进行的运行：按 FLOPs 选剪枝率请用 dysens report 写出的报告。",
     noTargets: "没有可选的 FLOPs 目标：已测的剪枝率减少不了 1% 的 FLOPs。",
     partialNote: (number) => `${number} 个测点只用了部分数据（搜索会提前停止），以空心点画出，不参与计算。`,
     unscoredNote: (number) => `${number} 个测点没有得分（NaN 或无穷大），其后的损失未知，显示为“?”。`,

@@ -26,7 +26,7 @@ model_zoo.distilled_vision_transformer:DeiT_tiny_patch16_224* model_zoo.dla:DLA3
 model_zoo.dsnet:DSNet_tiny* model_zoo.efficientnet:EfficientNetB0 model_zoo.efficientnet_v2:EfficientNetV2_S
 model_zoo.fasternet:FasterNet_T0 model_zoo.ghostnet:GhostNet_x0_5 model_zoo.googlenet:GoogLeNet*
 model_zoo.hardnet:HarDNet39_ds model_zoo.inception_v4:InceptionV4* model_zoo.levit:LeViT_128S*
-model_zoo.micronet:MicroNet_M0 model_zoo.mixnet:MixNet_S model_zoo.mobilenet_v2:MobileNetV2_x0_25
+model_zoo.micronet:MicroNet_M0 model_zoo.mixnet:MixNet_S* model_zoo.mobilenet_v2:MobileNetV2_x0_25
 model_zoo.mobilenext:MobileNeXt_x0_35 model_zoo.mobilevit:MobileViT_XXS model_zoo.mobilevit_v2:MobileViTV2_x0_5
 model_zoo.mobilevit_v3:MobileViTV3_XXS model_zoo.nextvit:NextViT_small_224 model_zoo.peleenet:PeleeNet*
 model_zoo.pvt_v2:PVT_V2_B0 model_zoo.rednet:RedNet26 model_zoo.regnet:RegNetX_200MF model_zoo.repvgg:RepVGG_A0

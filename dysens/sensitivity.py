@@ -28,6 +28,7 @@ from dysens.criteria import Criterion, GroupCriterion, check_criterion, compensa
 from dysens.engines import EngineChoice, engine_for
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator
+from dysens.flags import flag
 from dysens.groups import (
     FILTERS,
     ChannelGroup,
@@ -138,7 +139,7 @@ class DygraphSensitivity:
         self._known = {tensor.name: path for path, tensor in filters_by_path(model, layers).items()}
         if not self._known:
             more = (
-                '; layers="all" looks at linear layers and other convolutions too'
+                f'; {flag("layers")}="all" looks at linear layers and other convolutions too'
                 if layers == FILTERS
                 else ""
             )

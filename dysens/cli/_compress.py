@@ -12,8 +12,8 @@ from dysens.cli._models import ModelName, in_folder, model_name, named_data, sub
 from dysens.cli._options import (
     Command,
     add_compressing,
-    add_eval_only,
     add_evaluator,
+    add_finding,
     add_json,
     add_model,
     add_open,
@@ -49,7 +49,7 @@ def _add_compress(parser: CommandParser) -> None:
     parser.list_option(
         "skip_vars", names, default=[], metavar="A,B..", help="do not prune these (patterns allowed)"
     )
-    add_eval_only(parser)
+    add_finding(parser)
     add_open(parser)
     add_json(parser)
 

@@ -174,9 +174,10 @@ def subject_of(
     Args:
         name: What was typed.
         criterion: By name.
-        options: With ``skip_vars``, ``eval_only`` and ``lower_is_better``, as far as the command has them.
+        options: With ``skip_vars``, ``layers``, ``eval_only`` and ``lower_is_better``, as far as the command has them.
         task: What the name stands for, if it was built already.
     """
+    from dysens.groups import FILTERS
     from dysens.pipeline import Subject
 
     task = task_of(name) if task is None else task
@@ -184,6 +185,7 @@ def subject_of(
         task,
         criterion,
         skip=tuple(getattr(options, "skip_vars", ())),
+        layers=getattr(options, "layers", FILTERS),
         training=not getattr(options, "eval_only", False),
         scoring=_named_scoring(name, task.model),
         build=partial(model_and_evaluator, name),

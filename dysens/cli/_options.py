@@ -13,6 +13,7 @@ from dysens.cli._terminal import CommandParser, Output, count, names, number, nu
 from dysens.criteria import CRITERIA
 from dysens.errors import InputError
 from dysens.flags import flag
+from dysens.groups import ALL, FILTERS
 
 if TYPE_CHECKING:
     from dysens.pipeline import Compressing, Measuring
@@ -114,9 +115,16 @@ def add_model(parser: CommandParser, optional: bool = False) -> None:
     parser.option("submodel", metavar="NAME", help="network of an OCR distillation config")
 
 
-def add_eval_only(parser: CommandParser) -> None:
+def add_finding(parser: CommandParser) -> None:
     """For steps that look for groups."""
     parser.option("eval_only", action="store_true", help="do not analyse a config's training forward")
+    parser.option(
+        "layers",
+        type=one_of((FILTERS, ALL)),
+        default=FILTERS,
+        metavar="WHICH",
+        help="filters (of 4-D weights), or all: linear too",
+    )
 
 
 def add_evaluator(parser: CommandParser) -> None:
@@ -146,7 +154,7 @@ def add_choice_of_filters(parser: CommandParser, default: str | None = "fpgm") -
     parser.list_option(
         "skip_vars", names, default=[], metavar="A,B..", help="do not prune these (patterns allowed)"
     )
-    add_eval_only(parser)
+    add_finding(parser)
 
 
 def add_measuring(parser: CommandParser, journal: Path | None) -> None:

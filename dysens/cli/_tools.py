@@ -20,8 +20,8 @@ from dysens.cli._options import (
     add_choice_of_filters,
     add_common,
     add_compressing,
-    add_eval_only,
     add_evaluator,
+    add_finding,
     add_measuring,
     add_target,
     add_visualdl,
@@ -190,7 +190,7 @@ def _add_compress(parser: CommandParser) -> None:
     parser.list_option(
         "skip_vars", names, default=[], metavar="A,B..", help="do not prune these (patterns allowed)"
     )
-    add_eval_only(parser)
+    add_finding(parser)
 
 
 def _compress(options: Namespace, name: ModelName) -> None:

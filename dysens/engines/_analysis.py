@@ -11,7 +11,7 @@ import paddle
 from dysens.criteria import Criterion, LowestScores
 from dysens.errors import ForwardError
 from dysens.groups import ChannelGroup, Choice, Removal, Role, roles_of, run
-from dysens.model import View, preserved
+from dysens.model import ModelState, View, preserved
 from dysens.pruning import TOLERANCE, CannotCutError, difference, plan_for, proof_removals
 
 
@@ -128,41 +128,66 @@ class Proof:
         return failing
 
 
-def called(model: paddle.nn.Layer, view: View) -> set[str]:
-    """The layers with weights that a forward runs.
+class Forwards:
+    """Real forwards inside `dysens.model.preserved`: each view is run once, and the model is brought back after it."""
 
-    Raises:
-        ForwardError: If it fails.
-    """
-    seen: set[str] = set()
-    with preserved(model):
-        roles = roles_of(model).values()
-        run(model, view, roles, lambda visit: visit.real(), lambda visit: seen.add(visit.call[0]))
-    return seen
+    def __init__(self, model: paddle.nn.Layer) -> None:
+        """Take the model as it is."""
+        self.model = model
+        self._whole = ModelState(model)
+        self._roles = roles_of(model)
+        self._seen: dict[int, tuple[View, set[str] | ForwardError]] = {}
 
+    def called(self, view: View) -> set[str]:
+        """The layers with weights that a forward runs.
 
-def runs(model: paddle.nn.Layer, view: View) -> bool:
-    """Whether the whole model takes these inputs."""
-    try:
-        called(model, view)
-    except ForwardError:
-        return False
-    return True
+        Raises:
+            ForwardError: If it fails.
+        """
+        if id(view) not in self._seen:
+            self._seen[id(view)] = view, self._run(view)
+        found = self._seen[id(view)][1]
+        if isinstance(found, ForwardError):
+            raise found
+        return found
 
+    def runs(self, view: View) -> bool:
+        """Whether the whole model takes these inputs."""
+        try:
+            self.called(view)
+        except ForwardError:
+            return False
+        return True
 
-def other_views(model: paddle.nn.Layer, view: View) -> list[View]:
-    """Other inputs than the given ones, and another size, as far as the model takes them."""
-    wanted = [list(view.varied())]
-    for ratio, shift in (((1, 2), -2.5), ((3, 2), 0.0), ((2, 1), 2.5)):
-        # Darker and brighter ones, too: some forwards choose their way by values.
-        wanted.append(
-            [each.shifted(shift) for each in (*view.resized([ratio]), view) if each is not view or shift]
-        )
-    taken = (next((each for each in some if runs(model, each)), None) for some in wanted)
-    return [each for each in taken if each is not None]
+    def others(self, view: View) -> list[View]:
+        """Other inputs than the given ones, and another size, as far as the model takes them."""
+        wanted = [list(view.varied())]
+        for ratio, shift in (((1, 2), -2.5), ((3, 2), 0.0), ((2, 1), 2.5)):
+            # Darker and brighter ones, too: some forwards choose their way by values.
+            wanted.append(
+                [each.shifted(shift) for each in (*view.resized([ratio]), view) if each is not view or shift]
+            )
+        taken = (next((each for each in some if self.runs(each)), None) for some in wanted)
+        return [each for each in taken if each is not None]
+
+    def _run(self, view: View) -> set[str] | ForwardError:
+        seen: set[str] = set()
+        try:
+            run(
+                self.model,
+                view,
+                self._roles.values(),
+                lambda visit: visit.real(),
+                lambda visit: seen.add(visit.call[0]),
+            )
+        except ForwardError as error:
+            return error
+        finally:
+            self._whole.restore()
+        return seen
 
 
 def proven(model: paddle.nn.Layer, views: Sequence[View], found: Analysis) -> Analysis:
     """What was found, without the groups that do not stand the proof."""
     with preserved(model, weights_too=True):
-        return Proof(model, views, others=other_views(model, views[0])).provable(found)
+        return Proof(model, views, others=Forwards(model).others(views[0])).provable(found)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.engines._analysis import Analysis, Proof, called, other_views, runs
+from dysens.engines._analysis import Analysis, Forwards, Proof
 from dysens.errors import ForwardError
 from dysens.groups import (
     FILTERS,
@@ -33,7 +33,7 @@ from dysens.groups import (
     remembering,
     together,
 )
-from dysens.model import View, eagerly, preserved, tensors_by_path
+from dysens.model import ModelState, View, eagerly, preserved, tensors_by_path
 from dysens.progress import at_work
 from dysens.pruning import trial, trial_removals
 
@@ -156,8 +156,9 @@ def native_engine(model: paddle.nn.Layer, views: Sequence[View], layers: str = F
 
 
 def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Analysis:
-    ran = [called(model, view) for view in views]
-    small = _smaller(model, views)
+    forwards = Forwards(model)
+    ran = [forwards.called(view) for view in views]
+    small = _smaller(forwards, views)
     base = (small or views)[0]
     implied: list[View] = []
     heads: list[View] = []
@@ -166,18 +167,18 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Anal
         training = replace(base, training=True, implied=True)
         try:
             # Auxiliary heads that only run in training take in channels too.
-            in_training = called(model, training)
+            in_training = forwards.called(training)
             heads = [training] if in_training - ran[0] else []
             ran.append(in_training)
             implied = [training]
         except ForwardError as error:
             untried = _UNTRIED.format(error)
     found, probed = _analyse_at(model, [*(small or views), *heads], layers)
-    others = other_views(model, base)
+    others = forwards.others(base)
     ran.append(probed)
-    ran += [called(model, view) for view in others] if set(found.roles) - set().union(*ran) else []
+    ran += [forwards.called(view) for view in others] if set(found.roles) - set().union(*ran) else []
     found = without_blind_choices(model, base, found, set().union(*ran))
-    proof = Proof(model, *_proven_at(model, views, ran), others, implied)
+    proof = Proof(model, *_proven_at(forwards, views, ran), others, implied)
     failure = proof.failure(found, found.groups)
     if failure is not None and proof.large:
         logger.info("with smaller pictures %s; proving at the given size", failure)
@@ -192,16 +193,16 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Anal
     return replace(found if failure is None else proof.provable(found), untried=untried)
 
 
-def _smaller(model: paddle.nn.Layer, views: Sequence[View], least: int = 64) -> list[View] | None:
+def _smaller(forwards: Forwards, views: Sequence[View], least: int = 64) -> list[View] | None:
     """All views with smaller pictures, if the model takes them: structure does not depend on size, time does."""
     for smaller in zip(*(view.smaller(least) for view in views)):
-        if all(runs(model, view) for view in smaller):
+        if all(map(forwards.runs, smaller)):
             return list(smaller)
     return None
 
 
 def _proven_at(
-    model: paddle.nn.Layer, views: Sequence[View], ran: Sequence[set[str]]
+    forwards: Forwards, views: Sequence[View], ran: Sequence[set[str]]
 ) -> tuple[Sequence[View], Sequence[View]]:
     """The views that every cut is proven in, and those that one cut is proven in.
 
@@ -209,11 +210,11 @@ def _proven_at(
     channels; that the given size of the forward that is deployed makes no difference is then seen on one cut.
     """
     # Larger than for a probe: batch norms over the few places of a tiny map blow up what is only rounding.
-    small = _smaller(model, views, _PROOF_SIDE)
+    small = _smaller(forwards, views, _PROOF_SIDE)
     if small is None:
         return views, ()
     pairs = [
-        (view, each if called(model, each) == layers else view)
+        (view, each if forwards.called(each) == layers else view)
         for view, each, layers in zip(views, small, ran)
     ]
     return [each for _, each in pairs], [
@@ -250,6 +251,7 @@ class _GroupResolver:
         self._graph = graph
         self._tensors = tensors
         self._order = {path: position for position, path in enumerate(tensors)}
+        self._whole = ModelState(model)
 
     def settle(
         self, groups: list[ChannelGroup], doubts: Mapping[str, str]
@@ -294,7 +296,7 @@ class _GroupResolver:
             if len(group.weakest(np.zeros(group.size), 0.99)) == 0:
                 return f"layer '{group.layers[0]}' can lose no channel without leaving some layer with none"
         for removal in trial_removals(groups):
-            wrong = trial(self._model, self._graph.probes, self._graph.roles, removal)
+            wrong = trial(self._model, self._graph.probes, self._graph.roles, removal, self._whole)
             if wrong is not None:
                 return wrong
         return None

@@ -9,10 +9,11 @@ import numpy as np
 import paddle
 from paddle import nn
 
+from dysens.groups._bits import Bits, Reach
 from dysens.groups._instrument import use_plain_values
 from dysens.groups._layers import FILTERS, Port, Role, Slice, roles_of
 from dysens.groups._probe import Movement, Probe
-from dysens.groups._trace import Bits, Reach, Tracer, meets
+from dysens.groups._trace import Tracer, meets
 from dysens.model import View, tensors_by_path
 
 
@@ -101,8 +102,10 @@ def channel_graph(model: nn.Layer, views: Iterable[View], layers: str = FILTERS)
     running = [role for path, role in roles.items() if path in graph.called]
     own = own_parameters(tensors, running)
     use_plain_values(own.values())
+    first: Tracer | None = None
     for probe in probes:
-        _follow_view(probe, graph, own)
+        tracer = _follow_view(probe, graph, own, first)
+        first = first or tracer
         another = probe.real_way()
         if another is not None:
             _follow_view(another, graph, own)
@@ -110,15 +113,18 @@ def channel_graph(model: nn.Layer, views: Iterable[View], layers: str = FILTERS)
     return graph
 
 
-def _follow_view(probe: Probe, graph: ChannelGraph, own: Mapping[str, paddle.Tensor]) -> None:
+def _follow_view(
+    probe: Probe, graph: ChannelGraph, own: Mapping[str, paddle.Tensor], first: Tracer | None = None
+) -> Tracer:
     probe.start()
     # What nobody asked for matters only where it runs further layers: auxiliary heads.
     further = set(probe.calls) - graph.traced if probe.view.implied else None
     graph.probes.append(probe)
     graph.called.update(probe.calls)
     graph.traced.update(probe.calls)
-    movable = Tracer(probe, graph).trace(further)
-    follow_own_parameters(probe, graph, own, movable)
+    tracer = Tracer(probe, graph, first)
+    follow_own_parameters(probe, graph, own, tracer.trace(further))
+    return tracer
 
 
 def _join_tied(graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> None:

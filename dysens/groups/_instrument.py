@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -62,8 +62,7 @@ def without_axis(shape: Any, axis: int) -> list[int]:
 Call = tuple[str, int]  # a layer's path, and the how-manieth call of it in one forward
 
 
-@dataclass(frozen=True)
-class Visit:
+class Visit(NamedTuple):
     """One call of a layer with a role, as it happens in a forward."""
 
     call: Call
@@ -80,6 +79,7 @@ def run(
     answer: Callable[[Visit], Any],
     observe: Callable[[Visit], None],
     arguments: tuple[Any, ...] | None = None,
+    layers: Iterable[nn.Layer] | None = None,
 ) -> list[Any]:
     """One forward in which layers with a role give ``answer``, after ``observe`` has seen what reaches them.
 
@@ -90,6 +90,7 @@ def run(
         answer: What a layer gives.
         observe: Called first.
         arguments: Others than the view's.
+        layers: All layers of the model, where the caller has them: to gather them takes as long as a small forward.
 
     Raises:
         ForwardError: With the layer that was reached last.
@@ -103,7 +104,10 @@ def run(
         def forward(*given: Any, **named: Any) -> Any:
             nonlocal last
             last = role.path
-            tensors = [t for t in leaves((given, named)) if isinstance(t, paddle.Tensor)]
+            if len(given) == 1 and not named and isinstance(given[0], paddle.Tensor):
+                tensors = given
+            else:
+                tensors = tuple(t for t in leaves((given, named)) if isinstance(t, paddle.Tensor))
             further = [numbers(t) for t in tensors[1:]]
             call = (role.path, count[role.path])
             visit = Visit(call, role, tensors[0], further, lambda: original(*given, **named))
@@ -115,7 +119,7 @@ def run(
 
     step_done()
     paddle.seed(0)
-    for layer in model.sublayers(include_self=True):
+    for layer in layers if layers is not None else model.sublayers(include_self=True):
         layer.__dict__["training"] = view.training
     forwards: dict[nn.Layer, Callable[..., Any]] = {r.layer: stand_in_for(r) for r in roles}
     with paddle.no_grad(), _patched(forwards), without_dropout():
@@ -158,6 +162,16 @@ class StandIn:
         self._answer = copied(answer)
         self._pristine = answer
 
+    @cached_property
+    def values(self) -> np.ndarray:
+        """The numbers of the first tensor."""
+        return first_numbers(self._pristine)
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest of them."""
+        return float(self.values.max())
+
     def first(self, number: int, axis: int) -> StandIn:
         """The same with only the first channels."""
         answer = paddle.to_tensor(np.take(numbers(self._pristine), range(number), axis))
@@ -181,7 +195,7 @@ def spread(visit: Visit, pattern: paddle.Tensor) -> paddle.Tensor:
     spatial = [a for a in range(1, visit.inputs.ndim) if a != axis]
     if pattern.shape[axis] > visit.inputs.shape[axis]:  # in a probe of a narrower network
         pattern = paddle.slice(pattern, [axis], [0], [visit.inputs.shape[axis]])
-    return visit.inputs.mean(axis=spatial, keepdim=True) * (pattern + 1.0)
+    return visit.inputs.mean(axis=spatial, keepdim=True) * pattern
 
 
 def use_plain_values(own: Iterable[paddle.Tensor]) -> None:

@@ -54,6 +54,7 @@ class Movement:
     outputs: bool = False
     arguments: set[str] = field(default_factory=set)  # layers of which a further argument moved
     flow: bool = False  # other calls, or other shapes, than in the undisturbed probe
+    begun: bool = False  # whether something was disturbed yet
 
 
 class Probe:
@@ -74,6 +75,7 @@ class Probe:
         self._outputs: list[Any] = []
         self.calls: Counter[str] = Counter()
         self._unsteady: list[TensorState] = []
+        self._layers = model.sublayers(include_self=True)
         self._record()
         self._real = self._watch()
 
@@ -132,12 +134,19 @@ class Probe:
                 -`FAR` to values that no ordinary one comes near.
         """
 
+        own = list(own)
+        movement = Movement()
+
         def answer(visit: Visit) -> Any:
             mask = channels.get(visit.call[0])
-            return self._answer(visit) if mask is None else self._disturbed(visit, mask, beyond)
+            if mask is None:
+                return self._answer(visit)
+            movement.begun = True
+            return self._disturbed(visit, mask, beyond)
 
+        movement.begun = bool(own)
         with _holding(own):
-            return self._movement(answer)
+            return self._moved(movement, answer)
 
     def perturb_inputs(self) -> Movement:
         """Move everything that the model is given; the answers of mixers stay."""
@@ -146,7 +155,8 @@ class Probe:
             floating = isinstance(leaf, paddle.Tensor) and leaf.is_floating_point()
             return leaf * 0.75 + 0.1 if floating else leaf
 
-        return self._movement(self._answer, map_leaves(disturbed, self.view.arguments))
+        arguments = map_leaves(disturbed, self.view.arguments)
+        return self._moved(Movement(begun=True), self._answer, arguments)
 
     def perturb_fixed(self) -> Movement:
         """Move all that comes from mixers whose exit can never be cut."""
@@ -214,7 +224,9 @@ class Probe:
             return answer(visit) if visit.role.kind == "mixer" else spread(visit, answer(visit))
 
         try:
-            return run(self.model, self.view, self._roles.values(), stand_in, observe, arguments)
+            return run(
+                self.model, self.view, self._roles.values(), stand_in, observe, arguments, self._layers
+            )
         finally:
             for state in self._unsteady:
                 state.restore()
@@ -241,7 +253,7 @@ class Probe:
 
     def _learn(self, visit: Visit) -> StandIn:
         """Keep an output for a layer at this call, of the shape that it would return."""
-        drawn = map_leaves(self._draw_like, visit.real())
+        drawn = self._drawn(visit)
         first = next(t for t in leaves(drawn) if isinstance(t, paddle.Tensor))
         known = StandIn(list(visit.inputs.shape), drawn, self._draw(first.shape))
         self._stand_ins[visit.call] = known
@@ -280,13 +292,17 @@ class Probe:
         values[where] = self._random.uniform(*OWN_RANGE, values[where].shape)
         return paddle.to_tensor(values).astype(tensor.dtype)
 
-    def _movement(self, answer: Callable[[Visit], Any], arguments: tuple[Any, ...] | None = None) -> Movement:
-        movement = Movement()
+    def _moved(
+        self, movement: Movement, answer: Callable[[Visit], Any], arguments: tuple[Any, ...] | None = None
+    ) -> Movement:
+        """Note what differs from the undisturbed probe, from where something was disturbed."""
         seen: Counter[str] = Counter()
 
         def compare(visit: Visit) -> None:
             path = visit.call[0]
             seen[path] += 1
+            if not movement.begun:
+                return
             straight = visit.inputs is self._tensors.get(visit.call) and not written(visit.inputs)
             if straight and not visit.further:
                 return  # from a stand-in that was not disturbed
@@ -325,7 +341,12 @@ class Probe:
             known.entry_shape, axis
         ):
             return known.answer()
-        return map_leaves(self._draw_like, visit.real())
+        return self._drawn(visit)
+
+    def _drawn(self, visit: Visit) -> Any:
+        """Random numbers in the shape of what a layer would return; for a depthwise convolution, what it scales means by."""
+        drawn = map_leaves(self._draw_like, visit.real())
+        return drawn if visit.role.kind == "mixer" else drawn + 1.0
 
     def _disturbed(self, visit: Visit, mask: np.ndarray, beyond: int = 0) -> Any:
         plain, role = self._answer(visit), visit.role
@@ -337,14 +358,17 @@ class Probe:
         if known is None or list(plain.shape) != list(known.other.shape):
             return plain + 0.01
         axis = role.output_axis % plain.ndim
-        where = tuple(mask if a == axis else slice(None) for a in range(plain.ndim))
-        values = numbers(plain).copy()
         # Stand-ins are positive, and stay so but for what lies far beyond: thresholds may lie anywhere.
         if abs(beyond) == FAR:
-            values[where] = known.other[where] + beyond * values.max()
+            moved = known.other + np.float32(beyond * known.largest)
+        elif beyond:
+            moved = known.other * np.float32(0.2 ** -min(beyond, 0)) + np.float32(
+                max(beyond, 0) * known.largest
+            )
         else:
-            values[where] = known.other[where] * 0.2 ** -min(beyond, 0) + max(beyond, 0) * values.max()
-        return paddle.to_tensor(values).astype(plain.dtype)
+            moved = known.other
+        chosen = mask.reshape([-1 if a == axis else 1 for a in range(plain.ndim)])
+        return paddle.to_tensor(np.where(chosen, moved, known.values)).astype(plain.dtype)
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from dysens.errors import ForwardError
+from dysens.groups._bits import Bits
 from dysens.groups._group import ChannelGroup, Layout, Units
 from dysens.groups._layers import Port, Role
 from dysens.groups._probe import Movement, Probe
-from dysens.groups._trace import Bits
 
 
 def layout(whole: Units, size: int, narrow: Units, narrow_size: int) -> Layout | None:

@@ -14,6 +14,7 @@ from dysens.criteria import Criterion, Variance
 from dysens.errors import DysensError, InputError
 from dysens.evaluators import Evaluator
 from dysens.flags import flag
+from dysens.groups import FILTERS
 from dysens.model import view_of
 from dysens.sensitivity import DygraphSensitivity
 from dysens.sweep import Build
@@ -31,6 +32,7 @@ class Subject:
         task: The network and its framework.
         criterion: Which filters go first, by name.
         skip: Parameters that must stay whole.
+        layers: "filters" for groups of 4-D weights, "all" for linear layers, heads and other convolutions as well.
         training: Whether the training forward has to survive a cut too.
         scoring: What scores the network, instead of the task's own evaluator.
         build: What builds model and ``scoring`` in another process; needed with ``scoring`` and several workers.
@@ -40,6 +42,7 @@ class Subject:
     task: Task
     criterion: str = "fpgm"
     skip: tuple[str, ...] = ()
+    layers: str = FILTERS
     training: bool = True
     scoring: Scoring | None = None
     build: Build | None = None
@@ -64,6 +67,7 @@ class Subject:
             self.task.example_inputs,
             criterion=self._criterion(),
             skip_vars=self.skip,
+            layers=self.layers,
             train_inputs=self._train_inputs() if self.training else None,
         )
         logger.info(

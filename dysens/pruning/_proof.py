@@ -31,7 +31,16 @@ from dysens.groups import (
     roles_of,
     run,
 )
-from dysens.model import View, doubled, eagerly, forward_state, in_double_precision, leaves, preserved
+from dysens.model import (
+    ModelState,
+    View,
+    doubled,
+    eagerly,
+    forward_state,
+    in_double_precision,
+    leaves,
+    preserved,
+)
 from dysens.pruning._cutting import cut, masked
 from dysens.pruning._plan import CannotCutError, PrunePlan, plan_for
 
@@ -123,22 +132,32 @@ def _halves(group: ChannelGroup, scores: np.ndarray, ratio: float) -> tuple[Remo
 
 
 def trial(
-    model: paddle.nn.Layer, probes: Sequence[Probe], roles: Mapping[str, Role], removal: Removal
+    model: paddle.nn.Layer,
+    probes: Sequence[Probe],
+    roles: Mapping[str, Role],
+    removal: Removal,
+    before: ModelState,
 ) -> str | None:
-    """Cut the probed model and look whether each layer gets what was kept; None, or what goes wrong where."""
+    """Cut the probed model and look whether each layer gets what was kept; None, or what goes wrong where.
+
+    Args:
+        model: The live layer, inside `dysens.model.preserved`.
+        probes: Started probes of it.
+        roles: Its layers with weights.
+        removal: What goes.
+        before: The whole model; it is brought back. Taken once for many trials.
+    """
     try:
         plan = plan_for(roles, removal, model)
     except CannotCutError as error:
         return str(error)
     entries = {port.layer: removal.kept(port) for port in removal if port.side in ("in", "through")}
     exits = {port.layer: removal.kept(port) for port in removal if port.side in ("out", "through")}
-    with preserved(model):
+    try:
         cut(model, plan, gradients=False)
-        for probe in probes:
-            wrong = probe.mismatch(entries, exits)
-            if wrong is not None:
-                return wrong
-    return None
+        return next((wrong for probe in probes if (wrong := probe.mismatch(entries, exits))), None)
+    finally:
+        before.restore()
 
 
 class Difference(NamedTuple):
@@ -175,11 +194,12 @@ def _settled(model: paddle.nn.Layer, view: View, plan: PrunePlan, found: Differe
 def _differences(model: paddle.nn.Layer, views: Sequence[View], plan: PrunePlan) -> list[Difference]:
     """For every view the largest difference; none where a view is implied, which only has to run."""
     mixers = [role for role in roles_of(model).values() if role.kind == "mixer"]
-    with preserved(model), masked(model, plan):
-        whole = [_said_from_here(model, view, mixers) for view in views if not view.implied]
-    with preserved(model):
+    with preserved(model) as state:
+        with masked(model, plan):
+            whole = _one_by_one(model, [view for view in views if not view.implied], mixers)
+        state.restore()
         cut(model, plan, gradients=False)
-        left = [_said_from_here(model, view, mixers) for view in views]
+        left = _one_by_one(model, views, mixers)
     kept, before = _kept_exits(mixers, plan), iter(whole)
     return [
         Difference(0.0, "nothing") if view.implied else _apart(next(before), after, kept, view)
@@ -238,14 +258,17 @@ class Outputs(NamedTuple):
     calls: dict[Call, np.ndarray]
 
 
-def _said_from_here(model: paddle.nn.Layer, view: View, layers: Iterable[Role]) -> Outputs:
-    """A real forward that leaves nothing behind for the next one, such as statistics."""
+def _one_by_one(model: paddle.nn.Layer, views: Iterable[View], layers: Iterable[Role]) -> list[Outputs]:
+    """Real forwards, each of which leaves nothing behind for the next one, such as statistics."""
     before = forward_state(model)
-    try:
-        return outputs_of(model, view, layers)
-    finally:
-        for state in before:
-            state.restore()
+    found = []
+    for view in views:
+        try:
+            found.append(outputs_of(model, view, layers))
+        finally:
+            for state in before:
+                state.restore()
+    return found
 
 
 def outputs_of(model: paddle.nn.Layer, view: View, layers: Iterable[Role] = ()) -> Outputs:

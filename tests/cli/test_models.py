@@ -54,6 +54,12 @@ def fails(model):
 
 def no_model():
     return "nothing"
+
+def perceptron():
+    from paddle import nn
+    paddle.seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2))
+    return model, lambda: 1 / (1 + float((model(paddle.ones([2, 4])) - 1).abs().mean()))
 '''
 
 
@@ -75,6 +81,26 @@ def test_groups(dysens):
     data = json.loads(dysens("groups", *MADE, "--skip-vars", "convs.0.*,convs.1.weight", "--json").out)
     assert [group["path"] for group in data["groups"]] == ["convs.2.weight", "convs.3.weight"]
     assert all("skip_vars" in reason for reason in data["unprunable"].values())
+
+
+def test_units_of_all_layers(dysens, scoring, tmp_path):
+    named = [f"{scoring}:perceptron", "--input-shape", "1,4"]
+    assert "layers" in dysens("groups", *named).err
+    data = json.loads(dysens("groups", *named, "--layers", "all", "--json").out)
+    assert [group["path"] for group in data["groups"]] == ["0.weight", "2.weight"]
+    swept = dysens("sweep", *named, "--layers", "all", "--ratios", "0.5", *FAST, "-o", "units.jsonl")
+    assert swept.code == 0, swept.err
+    assert len(Sensitivities.load(tmp_path / "units.jsonl")) == 2
+    Path("r.yml").write_text("0.weight: 0.5\n")
+    cut = dysens("prune", *named, "r.yml", "--layers", "all", "-o", "cut")
+    assert cut.code == 0, cut.err
+    assert load_pruned(_perceptron(), "cut")[0].weight.shape == [4, 4]
+    assert "is not known" in dysens("groups", *named, "--layers", "every").err
+
+
+def _perceptron() -> paddle.nn.Layer:
+    linear, relu = paddle.nn.Linear, paddle.nn.ReLU
+    return paddle.nn.Sequential(linear(4, 8), relu(), linear(8, 6), relu(), linear(6, 2))
 
 
 @pytest.mark.parametrize("width", [50, 80])

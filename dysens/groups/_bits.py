@@ -64,9 +64,12 @@ class Bits:
         if self.unclear(reach) is None:
             return [self.single(reach)]
         asked = self.further(reach)
-        for turn in range(asked.turns if asked is not None else 0):
-            asked.take(turn, self._move(asked.chosen(turn)).positions)
-        return asked.origins() if asked is not None else None
+        if asked is None:
+            return None
+        for turn in range(asked.turns):
+            if not asked.mixed:
+                asked.take(turn, self._move(asked.chosen(turn)).positions)
+        return asked.origins()
 
     def single(self, reach: Reach) -> Origin:
         """The one index that arrives at each of these positions; to be asked where none is unclear."""

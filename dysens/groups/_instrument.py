@@ -104,10 +104,9 @@ def run(
         def forward(*given: Any, **named: Any) -> Any:
             nonlocal last
             last = role.path
-            if len(given) == 1 and not named and isinstance(given[0], paddle.Tensor):
-                tensors = given
-            else:
-                tensors = tuple(t for t in leaves((given, named)) if isinstance(t, paddle.Tensor))
+            plain = len(given) == 1 and not named and isinstance(given[0], paddle.Tensor)
+            several = given if plain else leaves((given, named))
+            tensors = [leaf for leaf in several if isinstance(leaf, paddle.Tensor)]
             further = [numbers(t) for t in tensors[1:]]
             call = (role.path, count[role.path])
             visit = Visit(call, role, tensors[0], further, lambda: original(*given, **named))
@@ -122,7 +121,7 @@ def run(
     for layer in layers if layers is not None else model.sublayers(include_self=True):
         layer.__dict__["training"] = view.training
     forwards: dict[nn.Layer, Callable[..., Any]] = {r.layer: stand_in_for(r) for r in roles}
-    with paddle.no_grad(), _patched(forwards), without_dropout():
+    with paddle.no_grad(), patched(forwards), without_dropout():
         try:
             outputs = model(*fresh(arguments if arguments is not None else view.arguments))
         except Exception as error:
@@ -132,7 +131,7 @@ def run(
 
 
 @contextmanager
-def _patched(forwards: Mapping[nn.Layer, Callable[..., Any]]) -> Iterator[None]:
+def patched(forwards: Mapping[nn.Layer, Callable[..., Any]]) -> Iterator[None]:
     """Give layers another forward. Straight into ``__dict__``: a probe does this hundreds of times per forward."""
     before = {layer: layer.__dict__.get("forward") for layer in forwards}
     for layer, forward in forwards.items():

@@ -31,6 +31,7 @@ from dysens.groups._instrument import (
     differ,
     first_numbers,
     numbers,
+    patched,
     run,
     spread,
     without_axis,
@@ -76,6 +77,7 @@ class Probe:
         self.calls: Counter[str] = Counter()
         self._unsteady: list[TensorState] = []
         self._layers = model.sublayers(include_self=True)
+        self._passing: list[nn.Layer] = []
         self._record()
         self._real = self._watch()
 
@@ -115,6 +117,13 @@ class Probe:
             else known
             for call, known in self._stand_ins.items()
         }
+        return other
+
+    def passing(self, layers: Iterable[nn.Layer]) -> Probe:
+        """A probe in which these layers, which have no role, give what they get."""
+        other = copy(self)
+        other._entries, other._tensors, other._further = {}, {}, {}
+        other._passing = list(layers)
         return other
 
     # The questions that can be asked
@@ -224,9 +233,10 @@ class Probe:
             return answer(visit) if visit.role.kind == "mixer" else spread(visit, answer(visit))
 
         try:
-            return run(
-                self.model, self.view, self._roles.values(), stand_in, observe, arguments, self._layers
-            )
+            with patched({layer: lambda x, *_: x for layer in self._passing}):
+                return run(
+                    self.model, self.view, self._roles.values(), stand_in, observe, arguments, self._layers
+                )
         finally:
             for state in self._unsteady:
                 state.restore()

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+import paddle
 
+from dysens.errors import ForwardError
 from dysens.groups._bits import Bits, Further, Origin, Reach
 from dysens.groups._layers import Role
 from dysens.groups._meetings import Meetings
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 # With more probes than this, other numberings of a source's channels are tried.
 _MANY_TURNS = 64
 _MOST_HEADS = 64
+
+_LAYER_NORM = " by a layer norm: a masked channel still counts in its mean and variance, so no mask can tell what a cut would do"
 
 
 class Tracer:
@@ -38,6 +42,9 @@ class Tracer:
         self._roles = {path: role for path, role in graph.roles.items() if probe.calls[path]}
         self._reach: dict[str, Reach] = {}
         self._arrived: dict[str, list[Origin]] = {}
+        self._mixed: dict[
+            str, str
+        ] = {}  # sources whose channels are mixed, and the layer before which they are
 
     def trace(self, into: Collection[str] | None = None) -> list[Reach]:
         """Join and fix what this view shows; returns where the channels arrive that may be cut.
@@ -63,6 +70,7 @@ class Tracer:
         ]
         self._follow(self._partners(followed))
         self._refuse_hidden_meetings()
+        self._blame_layer_norms()
         for path in self._reach:
             if path in graph.reasons:
                 self._fix_reached(path)
@@ -257,7 +265,25 @@ class Tracer:
         if bits.flow:
             return self._turns_away(path)
         mixed = bits.unclear(self._reach[path], _exit_size(self._roles[path]))
+        assert mixed is not None
+        self._mixed[path] = mixed
         return f"its channels are mixed with each other before they reach layer '{mixed}'"
+
+    def _blame_layer_norms(self) -> None:
+        """Say so where it is a layer norm that mixes channels: without it they would arrive one by one."""
+        layers = self._probe.model.sublayers()
+        norms = [layer for layer in layers if isinstance(layer, paddle.nn.LayerNorm)]
+        if not norms or not self._mixed:
+            return
+        plain = self._probe.passing(norms)
+        try:
+            plain.start()
+            bits = self._bits(list(self._mixed), probe=plain)
+        except ForwardError:
+            return  # something counts on what the norm does; the reason stays as it is
+        for path, layer in self._mixed.items():
+            if bits.unclear({layer: self._reach[path][layer]}, _exit_size(self._roles[path])) is None:
+                self._graph.reasons[path] += _LAYER_NORM
 
     def _told_alone(self, path: str, reach: Reach) -> list[Origin] | None:
         """What the bits of one source's channels show, by the numbering that needs the fewest further probes."""
@@ -287,13 +313,14 @@ class Tracer:
                     part, head, channel = index // (each * number), index // each % number, index % each
                     yield (part << (low + high)) | (head << low) | channel
 
-    def _bits(self, sources: list[str], codes: np.ndarray | None = None) -> Bits:
+    def _bits(self, sources: list[str], codes: np.ndarray | None = None, probe: Probe | None = None) -> Bits:
         """Ask which channels arrive where, of several sources at once: the same channels of all of them move."""
         sizes = {path: _exit_size(self._roles[path]) for path in sources}
 
         def move(chosen: np.ndarray) -> Movement:
             masks = {path: chosen[:size] for path, size in sizes.items()}
-            return self._probe.perturb({path: mask for path, mask in masks.items() if mask.any()})
+            asked = self._probe if probe is None else probe
+            return asked.perturb({path: mask for path, mask in masks.items() if mask.any()})
 
         return Bits(max(sizes.values(), default=1), move, codes)
 

@@ -84,6 +84,11 @@ def test_every_weight_has_a_group_or_a_reason() -> None:
     assert all(path in named or ds.explain(path) for path in wanted)
 
 
+def test_a_width_under_a_layer_norm_is_told_as_such() -> None:
+    ds = DygraphSensitivity(Tokens(), [1, 3, 16, 16], layers="all")
+    assert "by a layer norm" in ds.explain("patches.weight")
+
+
 def test_linear_layers_are_left_alone_unless_asked_for() -> None:
     assert not DygraphSensitivity(Tokens(), [1, 3, 16, 16]).groups
     with pytest.raises(DysensError, match='layers="all"'):

@@ -13,7 +13,6 @@ from dysens.cli._terminal import CommandParser, Output, count, names, number, nu
 from dysens.criteria import CRITERIA
 from dysens.errors import InputError
 from dysens.flags import flag
-from dysens.groups import ALL, FILTERS
 
 if TYPE_CHECKING:
     from dysens.pipeline import Compressing, Measuring
@@ -28,6 +27,7 @@ LOSSES = {
 """What the columns of a table of losses mean."""
 
 FAST = ("auto", "on", "off", "paddle", "openvino")
+LAYERS = ("filters", "all")
 CRITERION_NAMES = (*CRITERIA, "variance")
 
 
@@ -120,8 +120,8 @@ def add_finding(parser: CommandParser) -> None:
     parser.option("eval_only", action="store_true", help="do not analyse a config's training forward")
     parser.option(
         "layers",
-        type=one_of((FILTERS, ALL)),
-        default=FILTERS,
+        type=one_of(LAYERS),
+        default=LAYERS[0],
         metavar="WHICH",
         help="filters (of 4-D weights), or all: linear too",
     )

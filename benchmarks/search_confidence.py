@@ -1,13 +1,14 @@
 """How often a search errs that stops early: simulated losses, decided as `dysens.sweep` does, against all data.
 
-    .venvs/paddle3/bin/python benchmarks/search_confidence.py [TRIALS]
+    .venvs/paddle3/bin/python benchmarks/search_confidence.py [--trials 200] [--docs docs/search.md]
 
-Prints a table. An answer is clear if the loss on all data is further from the target than their own standard error. Fresh: the
-first point of a search; learnt: one that knows what others lost.
+Prints a table, and writes it into a document. An answer is clear if the loss on all data is further from the target than their
+own standard error. Fresh: the first point of a search; learnt: one that knows what others lost.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -194,24 +195,55 @@ def _decide(
             return
 
 
+HEADINGS = (
+    "losses",
+    "point",
+    "decided early",
+    "of these wrong",
+    "clear and early",
+    "of these wrong",
+    "data used",
+)
+
+
+def row(case: Case, trials: int, learnt: bool) -> tuple[str, ...]:
+    """One line of the table."""
+    counts = simulate(case, trials, learnt)
+    pairs = ((counts.wrong, counts.early), (counts.clear_wrong, counts.clear_early))
+    wrong = [f"{bad / of:.1%}" if of else "-" for bad, of in pairs]
+    share = f"{counts.share:.0%}" if counts.early else "-"
+    kind = "learnt" if learnt else "fresh"
+    return case.name, kind, str(counts.early), wrong[0], str(counts.clear_early), wrong[1], share
+
+
+def write_document(path: Path, lines: Sequence[str], trials: int) -> None:
+    """Put the table between the marks in a document."""
+    begin, end = "<!-- search_confidence.py writes this -->", "<!-- to here -->"
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{path} has no marks {begin} ... {end}")
+    table = "\n".join(lines)
+    text = f"{before}{begin}\n{trials} trials a line, confidence {CONFIDENCE:g}.\n\n{table}\n{end}{after}"
+    path.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     """Print the table."""
-    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    print(
-        f"{trials} trials each, confidence {CONFIDENCE:g}; wrong: of those that are decided on part of the data"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    print(f"{'':44} {'':6} {'early':>6} {'wrong':>7} {'clear':>6} {'wrong':>7} {'data used':>9}")
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--docs", type=Path, help="the document to write the table into")
+    options = parser.parse_args()
+    lines = [f"| {' | '.join(HEADINGS)} |", "|---|---|" + "---:|" * (len(HEADINGS) - 2)]
+    print("\n".join(lines))
     for case in CASES:
         for learnt in (False, True):
-            c = simulate(case, trials, learnt)
-            shares = [
-                f"{bad / max(of, 1):7.1%}" for bad, of in ((c.wrong, c.early), (c.clear_wrong, c.clear_early))
-            ]
-            kind = "learnt" if learnt else "fresh"
-            print(
-                f"{case.name:44} {kind:6} {c.early:6} {shares[0]} {c.clear_early:6} {shares[1]} {c.share:9.0%}",
-                flush=True,
-            )
+            lines.append(f"| {' | '.join(row(case, options.trials, learnt))} |")
+            print(lines[-1], flush=True)
+    if options.docs:
+        write_document(options.docs, lines, options.trials)
 
 
 if __name__ == "__main__":

@@ -164,6 +164,10 @@ class KeptBatches:
             yield from enumerate(self.kept)
             yield from self.unkept()
 
+    def forget(self) -> None:
+        """Keep nothing from now on: reading a batch does more than give data."""
+        self.kept, self.bytes_left, self._budget, self._first_unkept = [], 0, 0, None
+
     def unkept(self) -> Iterator[tuple[int, Any]]:
         """The batches that are not in memory, with their numbers, read again."""
         if self.complete:
@@ -176,7 +180,7 @@ class KeptBatches:
             )
         number = len(self.kept) - 1
         for number, batch in islice(enumerate(source), len(self.kept), None):
-            if number == len(self.kept) and self._first_unkept not in (None, _contents(batch)):
+            if number == len(self.kept) and self._first_unkept not in (None, contents(batch)):
                 self._first_unkept = None
                 logger.warning(
                     "The loader gives other data at every pass, so that scores differ by chance: leave random augmentation out, "
@@ -202,7 +206,7 @@ class KeptBatches:
                 self.kept.append(batch)
                 self.bytes_left -= size
             elif number == len(self.kept):
-                self._first_unkept = _contents(batch)
+                self._first_unkept = contents(batch)
             count += 1
             yield number, batch
         if not count:
@@ -219,8 +223,8 @@ def size_of(batch: Any) -> int:
     )
 
 
-def _contents(batch: Any) -> int:
-    """A hash of a batch's contents."""
+def contents(batch: Any) -> int:
+    """A hash of what a batch holds: tensors, arrays, and how other things print."""
     arrays = [leaf.numpy() if isinstance(leaf, paddle.Tensor) else leaf for leaf in leaves(batch)]
     return hash(tuple(each.tobytes() if isinstance(each, np.ndarray) else repr(each) for each in arrays))
 

@@ -73,8 +73,17 @@ def packed(tree: Any, is_tensor: Callable[[Any], bool], plain: tuple[type, ...] 
 
 
 def packed_call(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Packed:
-    """The arguments of one call of a live layer."""
-    return packed((arguments, dict(keywords)), _is_eager)
+    """The arguments of one call of a live layer.
+
+    Raises:
+        UnservableError: A forward may depend on more of them than a copy is given.
+    """
+    call = packed((arguments, dict(keywords)), _is_eager)
+    for tensor in call.tensors:
+        own = getattr(tensor, "__dict__", None)
+        if own and not isinstance(tensor, paddle.base.framework.EagerParamBase):
+            raise UnservableError(f'an input has attributes of its own ("{next(iter(own))}")')
+    return call
 
 
 def _is_eager(leaf: Any) -> bool:

@@ -107,10 +107,10 @@ class ComparedCopies:
         return self._accepted[key]
 
     def accepted_or_none(self, call: Packed, state: int) -> Accepted | None:
-        """The same, or None where no copy can serve the call."""
+        """The same, or None where no copy can serve the call, or the live model cannot run it: nobody has asked for it yet."""
         try:
             return self.accept(call, state)
-        except UnservableError as reason:
+        except Exception as reason:  # the live model fails in ways that cannot be listed
             logger.debug("no copy for a call: %s", reason)
             return None
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
-from dysens.compiled._batches import Chunk, KeptBatches, Lanes, chunked, shuffled
+from dysens.compiled._batches import Chunk, KeptBatches, Lanes, chunked, contents, shuffled
 from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_call
 from dysens.compiled._copy import CompiledForward, Masks
 from dysens.compiled._forward import FastForward
@@ -24,10 +24,13 @@ from dysens.compiled._scorer import Scorer, ServedWronglyError
 from dysens.compiled._stacking import can_be_stacked
 from dysens.errors import DysensError
 from dysens.evaluators import Evaluator, Measurements
-from dysens.model import forward_state, fresh, leaves, preserved
+from dysens.model import fresh, leaves, map_leaves, preserved
 from dysens.pruning import PrunePlan
 
 logger = logging.getLogger(__name__)
+
+# Who changes something from batch to batch does it between the first ones.
+_LOOKED_AT_CLOSELY = 3
 
 
 class PartialEvaluation(NamedTuple):
@@ -92,6 +95,8 @@ class EvaluatorScorer(Scorer):
         self._forward_seconds = 0.0
         self._served_before = False
         self._carries = False
+        self._interferes = False
+        self._left_alone: set[int] = set()
         self._lanes = Lanes(1)
 
     @property
@@ -144,13 +149,8 @@ class EvaluatorScorer(Scorer):
             self._model.eval()
             self._fast.settle()
             if self._chunks is None:
-                state, memory = self._fast.state, _Memory(self._model)
+                state = self._fast.state
                 measured.update(self._first_pass())
-                # A forward that a copy stands in for was seen to leave nothing behind.
-                self._carries = not len(self._fast.copies) and memory.changed()
-                if self._carries:
-                    memory.restore()
-                    measured = {}
                 self._chunks = self._prepared(state)
             left = _Share(self.samples, measured, look.share)
             work = self._work(look.plan, measured, left)
@@ -170,13 +170,14 @@ class EvaluatorScorer(Scorer):
     def first_batch_twice(self) -> tuple[float, float]:
         """What the whole model scores on the first batch, and what it scores there when asked again; NaN if that is undefined."""
         scores = []
-        with preserved(self._model), self._fast.serving(None), paddle.no_grad():
-            self._model.eval()
-            for _, (_, batch) in zip(range(2), (*islice(self._batches, 1),) * 2):
-                try:
-                    scores.append(float(self.evaluator.score([self._measured(batch)])))
-                except DysensError:  # nothing counts in it
-                    scores.append(math.nan)
+        for _ in range(2):
+            with preserved(self._model), self._fast.serving(None), paddle.no_grad():
+                self._model.eval()
+                for _, batch in islice(self._batches, 1):
+                    try:
+                        scores.append(float(self.evaluator.score([self._measured(batch)])))
+                    except DysensError:  # nothing counts in it
+                        scores.append(math.nan)
         return scores[0], scores[1]
 
     def _work(self, plan: PrunePlan | None, seen: Measurements, left: _Share) -> list[_Forward]:
@@ -189,21 +190,34 @@ class EvaluatorScorer(Scorer):
                 accepted = self._fast.accepted(chunk.call) if chunk.call else None
                 copy = accepted.copy if accepted is not None else None
                 run = partial(self._forward, copy, index, chunk, masks)
-                found.append(_Forward((name, index), chunk, copy, run))
+                # What was begun while there was no copy yet gave nothing, and is not what is wanted now.
+                found.append(_Forward((name, index, id(copy)), chunk, copy, run))
         return found
 
     def _first_pass(self) -> dict[int, Any]:
         """Read all data. What is not kept is measured at once; so is the rest if no copy is going to run it in chunks."""
         measured: dict[int, Any] = {}
-        for number, batch in self._batches:
-            if not number:
-                self._fast.copies.batches = len(self._batches)
-                outputs = self._model(*fresh(self.evaluator.arguments(batch)))  # this compiles the copy
-            self.samples[number] = _rows(self.evaluator.arguments(batch))
-            if self._fast.serves and number < len(self._batches.kept):
-                continue
-            measured[number] = self._measured(batch) if number else self.evaluator.measure(outputs, batch)
-        return measured
+        with preserved(self._model):
+            start, between = self._fast.seen(far=True), self._fast.seen(far=True)
+            for number, batch in self._batches:
+                self._interferes = self._interferes or between.changed()
+                if not number:
+                    self._fast.copies.batches = len(self._batches)
+                    outputs = self._outputs(batch)  # this compiles the copy
+                self.samples[number] = _rows(self.evaluator.arguments(self._own(batch)))
+                if not self._fast.serves or number >= len(self._batches.kept):
+                    outputs = outputs if not number else self._outputs(batch)
+                    between = self._fast.seen(far=number < _LOOKED_AT_CLOSELY)
+                    measured[number] = self._measure(*outputs, batch)
+                elif number == _LOOKED_AT_CLOSELY or between.changed():
+                    between = self._fast.seen(far=number < _LOOKED_AT_CLOSELY)
+            # A forward that a copy stands in for was seen to leave nothing behind.
+            self._carries = not len(self._fast.copies) and start.changed()
+        if self._interferes:
+            self._batches.forget()
+            if self._fast.serves:
+                self._fast.give_up("the evaluator changes the model from batch to batch")
+        return {} if self._carries or self._interferes else measured
 
     def expect(self, work: Sequence[tuple[PrunePlan, float]]) -> None:
         """Compile copies that begin in the middle, where the work ahead makes up for it."""
@@ -248,8 +262,23 @@ class EvaluatorScorer(Scorer):
             )
 
     def _measured(self, batch: Any) -> Any:
+        return self._measure(*self._outputs(batch), batch)
+
+    def _outputs(self, batch: Any) -> tuple[Any, Any]:
+        """What the model returns for a batch, and the batch as it was given to the evaluator."""
+        own = self._own(batch)
         # Copies, because a forward may write into its inputs, and the batch is needed again.
-        return self.evaluator.measure(self._model(*fresh(self.evaluator.arguments(batch))), batch)
+        return self._model(*fresh(self.evaluator.arguments(own))), own
+
+    def _own(self, batch: Any) -> Any:
+        """A copy of a batch, as long as the evaluator was not seen to leave it as it is."""
+        return batch if id(batch) in self._left_alone else _copied(batch)
+
+    def _measure(self, outputs: Any, own: Any, batch: Any) -> Any:
+        found = self.evaluator.measure(outputs, own)
+        if own is not batch and contents(own) == contents(batch):
+            self._left_alone.add(id(batch))
+        return found
 
     def _forward(
         self, copy: CompiledForward | None, index: int, chunk: Chunk, masks: Masks
@@ -272,13 +301,16 @@ class EvaluatorScorer(Scorer):
             # Each batch as it would run alone: what runs together must not tell.
             if not self._fast.agrees(out, partial(self._arguments, batch), plan):
                 raise _ServedNowError
-        return {
-            number: self.evaluator.measure(out, batch)
-            for out, (number, batch) in zip(outputs, batches.items())
-        }
+        found = {}
+        for out, (number, batch) in zip(outputs, batches.items()):
+            own = self._own(batch)
+            if own is not batch:
+                self.evaluator.arguments(own)  # what this writes, the measurement may read
+            found[number] = self._measure(out, own, batch)
+        return found
 
     def _arguments(self, batch: Any) -> Packed:
-        return packed_call(self.evaluator.arguments(batch), {})
+        return packed_call(self.evaluator.arguments(self._own(batch)), {})
 
     def _call(self, batch: Any, state: int) -> Packed:
         """The model's arguments for a batch.
@@ -323,29 +355,13 @@ class EvaluatorScorer(Scorer):
         return chunks
 
 
-class _Memory:
-    """What a forward may leave behind for the next one, as it is now: buffers, statistics, numbers in attributes."""
+def _copied(batch: Any) -> Any:
+    def copied(leaf: Any) -> Any:
+        if isinstance(leaf, paddle.Tensor):
+            return leaf.clone()
+        return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
-    def __init__(self, model: paddle.nn.Layer) -> None:
-        self._tensors = forward_state(model)
-        self._numbers = [(layer, _numbers(layer)) for layer in model.sublayers(include_self=True)]
-
-    def changed(self) -> bool:
-        """Whether something else is there now."""
-        return any(state.written for state in self._tensors) or any(
-            _numbers(layer) != numbers for layer, numbers in self._numbers
-        )
-
-    def restore(self) -> None:
-        """Bring it back."""
-        for state in self._tensors:
-            state.restore()
-        for layer, numbers in self._numbers:
-            layer.__dict__.update(numbers)
-
-
-def _numbers(layer: paddle.nn.Layer) -> dict[str, Any]:
-    return {name: value for name, value in vars(layer).items() if isinstance(value, (bool, int, float, str))}
+    return map_leaves(copied, batch)
 
 
 class _Share:

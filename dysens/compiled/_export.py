@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,28 @@ class StepCounter:
 
 SYMBOLIC = (paddle.static.Variable, paddle.pir.Value)
 """What stands for a tensor while a program is traced."""
+
+
+@contextmanager
+def finite_rows() -> Iterator[None]:
+    """Inside, Python can go through the rows of a symbolic tensor, and comes to an end.
+
+    Paddle gives such tensors no end: ``list(x)`` or ``zip(x, y)`` in a forward would be traced for ever.
+    """
+
+    def rows(value: Any) -> Iterator[Any]:
+        count = value.shape[0] if len(value.shape) else -1
+        if count < 0:
+            raise TypeError("it goes through the rows of a tensor, and their number is not known beforehand")
+        return (value[row] for row in range(count))
+
+    for kind in SYMBOLIC:
+        kind.__iter__ = rows
+    try:
+        yield
+    finally:
+        for kind in SYMBOLIC:
+            del kind.__iter__
 
 
 def needed(program: Any, outputs: Iterable[Any], given: Iterable[Any]) -> list[Any]:
@@ -197,7 +220,8 @@ class Traced(paddle.nn.Layer):
 
     def save(self, prefix: Path) -> None:
         """Write the program and its weights to files that begin with ``prefix``."""
-        paddle.jit.save(self, str(prefix))
+        with finite_rows():
+            paddle.jit.save(self, str(prefix))
 
     @property
     def inputs(self) -> list[Any]:
@@ -219,7 +243,8 @@ class Traced(paddle.nn.Layer):
         function = paddle.jit.to_static(own, input_spec=[dict(specs)], full_graph=True)
         setattr(self, "forward", function)  # noqa: B010  where `paddle.jit.save` looks for it
         try:
-            return function.concrete_program.main_program
+            with finite_rows():
+                return function.concrete_program.main_program
         except BaseException:
             if self._program is not None:
                 forget_failed_trace(self._program)

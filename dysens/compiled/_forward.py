@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -22,7 +23,7 @@ from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_ca
 from dysens.compiled._copies import Accepted, ComparedCopies
 from dysens.compiled._live_model import LiveModel, SpotChecks
 from dysens.compiled._runtimes import runtimes_for
-from dysens.compiled._watch import AttributeWatch, State, WeightWatch
+from dysens.compiled._watch import AttributeWatch, ModelWatch, State, WeightWatch
 from dysens.errors import ForwardError, InputError
 from dysens.model import map_leaves
 from dysens.pruning import TOLERANCE, PrunePlan, masked
@@ -115,7 +116,7 @@ class FastForward:
         self._plan, self._weights_masked = plan, weights_masked
         self._watch = WeightWatch(self._model) if weights_masked and self.serves else None
         self._masks = self._consumers.masks(plan)
-        self._model.forward = self._serve
+        self._model.forward = self._stand_in()
         try:
             yield
         finally:
@@ -133,6 +134,14 @@ class FastForward:
             self._weights = WeightWatch(self._model)
         elif self._weights.changed():
             self.give_up("weights or statistics of the model changed between two points")
+
+    def seen(self, far: bool) -> ModelWatch:
+        """The model as it is now, all that a forward may depend on.
+
+        Args:
+            far: Whether to look at what code names that was not seen to run; that takes long.
+        """
+        return ModelWatch(self._model, self._attributes, far)
 
     def gradients_were_lost(self) -> bool:
         """Whether somebody went backwards through outputs of a copy, which leads nowhere; no copy serves from then on."""
@@ -235,6 +244,21 @@ class FastForward:
             "In a spot check the %s. The affected points are measured again with the live model.", why
         )
         return False
+
+    def _stand_in(self) -> types.MethodType:
+        """A forward of the model that serves; of a copy of the model, and in a program that is traced, it is the model's own."""
+
+        @paddle.jit.not_to_static
+        def forward(layer: paddle.nn.Layer, *arguments: Any, **keywords: Any) -> Any:
+            if layer is self._model and paddle.in_dynamic_mode():
+                return self._serve(*arguments, **keywords)
+            if layer is self._model:
+                # What `paddle.jit.to_static` made cannot itself be called in a trace.
+                own = getattr(self.live.forward, "dygraph_function", self.live.forward)
+                return own(*arguments, **keywords)
+            return type(layer).forward(layer, *arguments, **keywords)
+
+        return types.MethodType(forward, self._model)
 
     def _serve(self, *arguments: Any, **keywords: Any) -> Any:
         accepted = None

@@ -102,11 +102,19 @@ def why_unreadable(value: Any, watched: frozenset[int] = frozenset()) -> str:
     return freezer.unreadable
 
 
+def tensors_in(value: Any, watched: frozenset[int] = frozenset()) -> list[paddle.Tensor]:
+    """The tensors that a value holds, wherever inside."""
+    freezer = _Freezer(watched)
+    freezer.freeze(value)
+    return freezer.tensors
+
+
 class _Freezer:
     """Reads one value."""
 
     def __init__(self, watched: frozenset[int]) -> None:
         self.unreadable = ""
+        self.tensors: list[paddle.Tensor] = []
         self._watched = watched
         self._left = _MOST_ITEMS
         self._open: dict[int, int] = {}
@@ -216,6 +224,7 @@ class _Freezer:
 
     def _array(self, value: Any) -> Any:
         if isinstance(value, paddle.Tensor):
+            self.tensors.append(value)
             if not has_storage(value):
                 return _Itself(value)
             value = value.astype("float32").numpy() if value.dtype == paddle.bfloat16 else value.numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,6 +105,14 @@ class LiveModel:
         Raises:
             UnservableError: The forward does what no compiled copy can.
         """
+        while True:
+            with preserved(self.model):
+                notes, found = self._observed(call)
+            # Where code ran that was not known to, what it names has to be watched from the beginning.
+            if not self._attributes.follow(notes.code):
+                return found
+
+    def _observed(self, call: Packed) -> tuple[Notes, Observation]:
         layers: list[int] = []
         ends: list[float] = []
 
@@ -113,22 +121,24 @@ class LiveModel:
             ends.append(time.perf_counter())
 
         tensors, plain = WeightWatch(self.model), self._attributes.state(whole=True)
+        kept = self._attributes.tensors()
         given = [_copied(tensor) for tensor in call.tensors]
-        with preserved(self.model):
-            StepCounter(self.model, note)
-            with noticing(self.model) as notes:
-                start, worked = time.perf_counter(), time.process_time()
-                outputs = self._run(call, given)
-                seconds, worked = time.perf_counter() - start, time.process_time() - worked
-            if notes.reason:
-                raise UnservableError(notes.reason)
-            if tensors.changed(notes.written_first):
-                raise UnservableError("its forward writes to weights or buffers")
-            self._refuse_leavings(given, notes.written_first)
-            self._refuse_memory(call, outputs, plain, notes)
+        StepCounter(self.model, note)
+        with noticing(self.model) as notes:
+            start, worked = time.perf_counter(), time.process_time()
+            outputs = self._run(call, given)
+            seconds, worked = time.perf_counter() - start, time.process_time() - worked
+        if notes.reason:
+            raise UnservableError(notes.reason)
+        if tensors.changed(notes.written_first):
+            raise UnservableError("its forward writes to weights or buffers")
+        self._refuse_leavings(given, notes.written_first)
+        self._refuse_memory(call, outputs, plain, notes)
+        self._refuse_new_tensors(call, kept)
         if largest_difference(given, list(call.tensors)) != 0:
             raise UnservableError("its forward writes into its inputs")
-        return Observation(outputs, tuple(layers), tuple((end - start) / seconds for end in ends), worked)
+        shares = tuple((end - start) / seconds for end in ends)
+        return notes, Observation(outputs, tuple(layers), shares, worked)
 
     def _refuse_memory(self, call: Packed, outputs: Any, before: State, notes: Notes) -> None:
         """What the forward assigns before it reads it keeps nothing between calls; anything else might."""
@@ -178,6 +188,16 @@ class LiveModel:
                     raise UnservableError(
                         f"its forward leaves tensors in {Place(path, name, None)}, which others may read"
                     )
+
+    def _refuse_new_tensors(self, call: Packed, before: Mapping[str, Sequence[paddle.Tensor]]) -> None:
+        """Tensors that every call leaves in containers; what only the first one does is a cache, which a copy has inside."""
+        after = self._attributes.tensors()
+        if not _new(before, after):
+            return
+        self.run(call)
+        places = _new(after, self._attributes.tensors())
+        if places:
+            raise UnservableError(f"its forward leaves tensors in {places[0]}, which others may read")
 
     def compare(self, copy: CompiledForward, call: Packed, observation: Observation) -> float:
         """See that a copy gives what the live model gives for a call, whole and masked; only inside `alone`.
@@ -235,6 +255,17 @@ class LiveModel:
             raise UnservableError(
                 f"a weight among {', '.join(sorted(idle))} is used without its layer being called"
             )
+
+
+def _new(
+    before: Mapping[str, Sequence[paddle.Tensor]], after: Mapping[str, Sequence[paddle.Tensor]]
+) -> list[str]:
+    """Where there are other tensors than before; both are alive, so that an address is enough to tell them apart."""
+    return [
+        place
+        for place, tensors in after.items()
+        if not set(map(id, tensors)) <= set(map(id, before.get(place, ())))
+    ]
 
 
 def _copied(tensor: paddle.Tensor) -> paddle.Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import paddle
+
+from dysens.compiled._freeze import LIBRARIES
 
 _CONVERSIONS = {
     "__bool__": "bool",
@@ -57,6 +60,19 @@ _SIZED_BY_VALUES = (
 # Operations that return as many tensors as there are rows.
 _COUNTED_BY_SIZES = ("unbind", "unstack", "split", "split_with_num", "chunk", "tensor_split")
 _SIZES = ("shape", "size")
+# What a tensor says of itself besides values and sizes; the next call's tensor may say something else.
+_OF_THE_OBJECT = ("name", "stop_gradient", "persistable", "is_leaf", "grad")
+_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
+_CALENDAR = ("now", "utcnow", "today", "localtime", "gmtime")
+_OUTSIDE = {
+    **dict.fromkeys((*_CLOCKS, *_CALENDAR), "asks for the time"),
+    **dict.fromkeys(("open", "stat", "lstat", "listdir", "scandir", "access"), "looks at files"),
+    **dict.fromkeys(("urandom", "getrandom"), "draws random numbers"),
+}
+# Modules of builtin functions with these names; others may be called the same.
+_OUTER_MODULES = frozenset(("time", "posix", "nt", "io", "_io", "datetime", "None"))
+# Python's own modules that look at files and clocks of their own accord.
+_KEEPING_RECORDS = ("importlib", "linecache", "tokenize", "warnings", "logging", "inspect", "traceback")
 _PADDLE = str(Path(paddle.__file__).parent)
 # Where Paddle itself branches by a value; elsewhere its functions have a form for programs that keeps the value a tensor.
 _BRANCHING = ("control_flow.py", "dy2static")
@@ -72,6 +88,7 @@ class Notes:
         reason: Why no copy can stand in, as a clause; empty if nothing speaks against it.
         written_first: Attributes, by layer and name, that were assigned before anybody read them.
         read_first: Those that were read before they were assigned, if ever.
+        code: What ran, apart from libraries' code, with the names that its module has.
     """
 
     def __init__(self, model: paddle.nn.Layer) -> None:
@@ -79,6 +96,7 @@ class Notes:
         self.written_first: set[tuple[int, str]] = set()
         self._paths = {id(layer): path for path, layer in model.named_sublayers(include_self=True)}
         self.read_first: set[tuple[int, str]] = set()
+        self.code: dict[types.CodeType, dict[str, Any]] = {}
         self._thread = threading.get_ident()
         self._sized_by_values = ""
 
@@ -110,6 +128,29 @@ class Notes:
         if self._sized_by_values and not caller.startswith(_PADDLE):
             self.refuse(f"its forward looks at sizes that depend on values, behind {self._sized_by_values}")
 
+    def object_read(self, what: str, caller: str) -> None:
+        """Somebody asked a tensor for what is neither values nor sizes."""
+        if not caller.startswith(_PADDLE):
+            self.refuse(f"its forward asks for the {what} of a tensor")
+
+    def entered(self, frame: types.FrameType) -> None:
+        """Python code begins to run."""
+        if frame.f_code not in self.code and _library(frame) not in LIBRARIES:
+            self.code[frame.f_code] = frame.f_globals
+
+    def called(self, frame: types.FrameType, builtin: Any) -> None:
+        """Python code calls a function that is not written in Python."""
+        what = _OUTSIDE.get(builtin.__name__)
+        if what is None or str(getattr(builtin, "__module__", None)) not in _OUTER_MODULES:
+            return
+        above: types.FrameType | None = frame
+        while above is not None and _library(above) in sys.stdlib_module_names - {"__main__"}:
+            if _library(above) in _KEEPING_RECORDS:
+                return
+            above = above.f_back
+        if above is not None and _library(above) not in ("paddle", "dysens"):
+            self.refuse(f"its forward {what}")
+
     def _place(self) -> str:
         """In which layer the forward is, as a clause."""
         frame = sys._getframe(2)
@@ -134,6 +175,9 @@ def noticing(model: paddle.nn.Layer) -> Iterator[Notes]:
             _patch_counts(notes, patches)
             _replace(patches, paddle, "get_flags", _asking(paddle.get_flags, notes))
             _patch_layer(notes, patches)
+            if sys.getprofile() is None:  # a profiler of somebody else stays
+                sys.setprofile(_profile(notes))
+                patches.callback(sys.setprofile, None)
             yield notes
         if _RandomNumbers() != before:
             notes.refuse("its forward draws random numbers")
@@ -186,6 +230,8 @@ def _patch_tensor(notes: Notes, patches: ExitStack) -> None:
             _replace(patches, kind, name, _conversion(kind.__dict__[name], how, notes))
     for name in _SIZES:
         _replace(patches, kind, name, _size(kind.__dict__[name], notes))
+    for name in _OF_THE_OBJECT:
+        _replace(patches, kind, name, _of_the_object(kind.__dict__[name], name, notes))
     original, length = kind.__dict__["__getitem__"], kind.__dict__["__len__"]
 
     def getitem(tensor: Any, index: Any) -> Any:
@@ -220,6 +266,29 @@ def _size(original: Any, notes: Notes) -> property:
         return original.__get__(tensor)
 
     return property(read, original.__set__ if hasattr(original, "__set__") else None)
+
+
+def _of_the_object(original: Any, name: str, notes: Notes) -> property:
+    def read(tensor: Any) -> Any:
+        notes.object_read(name, _caller())
+        return original.__get__(tensor)
+
+    return property(read, original.__set__ if hasattr(original, "__set__") else None)
+
+
+def _profile(notes: Notes) -> Callable[[types.FrameType, str, Any], None]:
+    def seen(frame: types.FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            notes.entered(frame)
+        elif event == "c_call":
+            notes.called(frame, argument)
+
+    return seen
+
+
+def _library(frame: types.FrameType) -> str:
+    """The outermost package of the module that code belongs to."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _depends_on_values(index: Any) -> bool:

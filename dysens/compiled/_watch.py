@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import types
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from dysens.compiled._freeze import (
     frozen,
     is_full,
     of_a_library,
+    tensors_in,
     why_unreadable,
 )
 from dysens.model import has_storage
@@ -123,13 +125,31 @@ class AttributeWatch:
         self.read: set[tuple[int, str]] = set()
         self._model = model
         self._seen: dict[int, _Seen] = {}
-        self._beside, self._asks_environment = _beside(model)
+        self._named = _names_of(model, wide=False)
+        self._far: _Names | None = None
 
-    def state(self, whole: bool = False, layers: Sequence[tuple[str, paddle.nn.Layer]] = ()) -> State:
+    def follow(self, code: Mapping[types.CodeType, dict[str, Any]]) -> bool:
+        """Watch what code names that was seen to run, too.
+
+        Args:
+            code: The code, with the names that its module has.
+
+        Returns:
+            Whether there was anything new to watch.
+        """
+        before = len(self._named.found)
+        for each, module in code.items():
+            self._named.ran(each, module)
+        return len(self._named.found) > before
+
+    def state(
+        self, whole: bool = False, layers: Sequence[tuple[str, paddle.nn.Layer]] = (), far: bool = False
+    ) -> State:
         """What there is now, by layer path; it stays as it is when the model changes.
 
         Args:
             whole: Look into what nobody reads, too.
+            far: Look at what all code names that the layers' code could call, whether it was seen to run or not.
             layers: The model's layers, from whoever has just listed them: that takes as long as the rest.
         """
         found: dict[str, Any] = {}
@@ -150,12 +170,32 @@ class AttributeWatch:
                 for name in seen.containers
             }
             found[path] = _Read(id(layer), {**seen.plain, **inside})
-        found.update({place: frozen(owner.get(name), watched) for place, owner, name in self._beside})
+        named = self._all_named() if far else self._named.found
+        found.update({place: frozen(owner.get(name), watched) for place, owner, name in named})
         tracer = paddle.base.framework._dygraph_tracer()
         found["auto_cast"] = str(tracer._amp_level), str(tracer._amp_dtype), paddle.get_default_dtype()
-        if self._asks_environment:
+        if self._named.environment:
             found["os.environ"] = dict(os.environ)
         return found
+
+    def tensors(self) -> dict[str, list[paddle.Tensor]]:
+        """The tensors that are kept neither as parameters nor as buffers, by where they are."""
+        layers = list(self._model.named_sublayers(include_self=True))
+        watched = frozenset(id(layer) for _, layer in layers)
+        found = {
+            str(Place(path, name, None)): tensors_in(value, watched)
+            for path, layer in layers
+            for name, value in layer.__dict__.items()
+            if name not in PADDLES_OWN and name != "forward" and not isinstance(value, PLAIN)
+        }
+        found.update(
+            {f'"{place}"': tensors_in(owner.get(name), watched) for place, owner, name in self._named.found}
+        )
+        return {place: tensors for place, tensors in found.items() if tensors}
+
+    def _all_named(self) -> list[_Beside]:
+        self._far = self._far or _names_of(self._model, wide=True)
+        return [*self._named.found, *self._far.found]
 
     def _is_read(self, layer: int, name: str) -> bool:
         return (layer, name) in self.read or (layer, "__dict__") in self.read
@@ -183,8 +223,9 @@ class AttributeWatch:
         """Where two states differ, what is ignored or was not read left out."""
         places = []
         for path in {**before, **after}:
-            old, new = before.get(path), after.get(path)
-            if old == new:
+            old, new = before.get(path, _UNREAD), after.get(path, _UNREAD)
+            # What was not watched yet, nothing that was seen to run had named.
+            if old is _UNREAD or new is _UNREAD or old == new:
                 continue
             if not isinstance(old, _Read) or not isinstance(new, _Read):
                 places.append(Place(path, "", None))
@@ -205,68 +246,133 @@ class AttributeWatch:
         return frozen(self._seen[layer].layer.__dict__.get(name))
 
 
+class ModelWatch:
+    """Remembers weights, modes and plain state of a model together.
+
+    Args:
+        model: The live layer.
+        attributes: Reads its plain state.
+        far: See `AttributeWatch.state`.
+    """
+
+    def __init__(self, model: paddle.nn.Layer, attributes: AttributeWatch, far: bool) -> None:
+        self._model = model
+        self._attributes = attributes
+        self._far = far
+        self._weights = WeightWatch(model)
+        self._state = attributes.state(whole=True, far=far)
+        self._training = self._modes()
+
+    def changed(self) -> bool:
+        """Whether anything is different now."""
+        return (
+            self._training != self._modes()
+            or bool(self._attributes.changed(self._state, self._attributes.state(whole=True, far=self._far)))
+            or self._weights.changed()
+        )
+
+    def _modes(self) -> list[bool]:
+        return [layer.training for layer in self._model.sublayers(include_self=True)]
+
+
 _Beside = tuple[str, Mapping[str, Any], str]  # where, whose, and the name
 
 
-def _beside(model: paddle.nn.Layer) -> tuple[list[_Beside], bool]:
-    """Values outside of layers that their code names: of their classes, and of modules; and whether it asks the environment."""
-    search = _Search()
+def _names_of(model: paddle.nn.Layer, wide: bool) -> _Names:
+    found = _Names(wide)
     for layer in model.sublayers(include_self=True):
-        search.classes(type(layer))
+        found.classes(type(layer))
         for value in vars(layer).values():
-            search.value(value)
-    return search.found, search.asks_environment
+            found.value(value)
+    return found
 
 
-class _Search:
-    """Follows the names in code to what they stand for."""
+class _Names:
+    """Follows the names in code to values outside of layers: of their classes, and of modules.
 
-    def __init__(self) -> None:
+    Args:
+        wide: Whether functions that are taken from a module are followed, too.
+
+    Attributes:
+        found: Those values.
+        environment: Whether some code asks for the environment.
+    """
+
+    def __init__(self, wide: bool) -> None:
         self.found: list[_Beside] = []
-        self.asks_environment = False
-        self._done: set[int] = set()
+        self.environment = False
+        self._wide = wide
+        self._done: dict[int, Any] = {}  # kept, so that nothing else can have its address
+        self._places: set[tuple[int, str]] = set()
 
     def value(self, value: Any) -> None:
         """Look at the code of a function or of an object's class."""
         if isinstance(value, types.MethodType):
             value = value.__func__
         if isinstance(value, types.FunctionType):
-            self.function(value)
+            self._function(value)
         else:
             self.classes(value if isinstance(value, type) else type(value))
 
     def classes(self, kind: type) -> None:
         """Look at what a class and its bases have, and at the code in it."""
         for base in kind.__mro__:
-            if of_a_library(base) or id(base) in self._done:
+            if of_a_library(base) or not self._first_time(base):
                 continue
-            self._done.add(id(base))
             for name, value in vars(base).items():
                 if not name.startswith("__") or isinstance(value, types.FunctionType):
                     self.found.append((f"{base.__name__}.{name}", vars(base), name))
                 self.value(getattr(value, "fget", None) or getattr(value, "__func__", value))
 
-    def function(self, function: types.FunctionType) -> None:
-        """Look at the module-level values that a function names, and at the code of the functions among them."""
-        if id(function) in self._done or of_a_library(function):
+    def ran(self, code: types.CodeType, module: dict[str, Any]) -> None:
+        """Look at what code names that was seen to run. What it calls was seen, too, and need not be followed."""
+        if self._first_time(code):
+            self._named_by(code, module, follow=False)
+
+    def _function(self, function: types.FunctionType) -> None:
+        if of_a_library(function) or not self._first_time(function):
             return
-        self._done.add(id(function))
-        module, names = function.__globals__, _names(function.__code__)
-        self.asks_environment = self.asks_environment or not names.isdisjoint(("environ", "getenv"))
         for cell in function.__closure__ or ():
             if is_full(cell):
                 self.value(cell.cell_contents)
+        self._named_by(function.__code__, function.__globals__, follow=True)
+
+    def _named_by(self, code: types.CodeType, module: dict[str, Any], follow: bool) -> None:
+        names = _names(code)
+        self.environment = self.environment or not names.isdisjoint(("environ", "getenv"))
+        self._module(module, names, follow, ())
+        if not follow or self._wide:
+            for name in names & sys.modules.keys() - module.keys():
+                self._loaded(sys.modules[name], names, follow, ())
+
+    def _module(self, module: dict[str, Any], names: set[str], follow: bool, above: tuple[int, ...]) -> None:
+        title, above = module.get("__name__"), (*above, id(module))
         for name in names & module.keys():
             value = module[name]
             if isinstance(value, types.ModuleType):
-                if value.__name__.partition(".")[0] not in LIBRARIES:
-                    self.found += [(f"{name}.{e}", vars(value), e) for e in names & vars(value).keys()]
+                self._loaded(value, names, follow and self._wide, above)
             elif not (isinstance(value, (type, types.FunctionType)) and of_a_library(value)):
-                self.found.append((f"{module.get('__name__')}.{name}", module, name))
-                self.value(value)
+                if (id(module), name) not in self._places:
+                    self._places.add((id(module), name))
+                    self.found.append((f"{title}.{name}", module, name))
+                if follow:
+                    self.value(value)
+
+    def _loaded(
+        self, module: types.ModuleType, names: set[str], follow: bool, above: tuple[int, ...]
+    ) -> None:
+        """Look at what code takes from a module that it imported; modules may import each other."""
+        if module.__name__.partition(".")[0] not in LIBRARIES and id(vars(module)) not in above:
+            self._module(vars(module), names, follow, above)
+
+    def _first_time(self, what: Any) -> bool:
+        known = id(what) in self._done
+        self._done[id(what)] = what
+        return not known
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """What a function names, functions inside of it included."""
+    """What a function names, also by strings as for `getattr`; functions inside of it included."""
     inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return set(code.co_names).union(*map(_names, inner))
+    texts = {constant for constant in code.co_consts if isinstance(constant, str) and constant.isidentifier()}
+    return texts.union(code.co_names, *map(_names, inner))

@@ -17,10 +17,10 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from dysens.atomic import folder_beside, replace_folder
+from dysens.atomic import folder_beside, probe, replace_folder
 from dysens.compiled import SYMPTOM, interpolation_rewritten, quietly
 from dysens.costs import Array, Inputs, Predictor, file_size, model_files
-from dysens.errors import DysensError, InputError, ProofError, in_a_sentence
+from dysens.errors import InputError, ProofError, in_a_sentence
 from dysens.model import preserved
 from dysens.programs._layer import ProgramLayer
 from dysens.programs._load import TOLERANCE, in_dynamic_mode, outputs_apart, run_eagerly
@@ -96,23 +96,16 @@ def save_inference(
     with in_dynamic_mode(), preserved(model):
         model.eval()
         expected = run_eagerly(model, arrays)
-        try:
-            with quietly():
-                saved_and_run(
-                    model,
-                    prefix,
-                    [model.input_spec],
-                    arrays,
-                    check,
-                    partial(_name_outputs, model.fetch_names),
-                    needs_onednn=False,
-                )
-        except DysensError:
-            raise
-        except OSError as error:
-            raise InputError(
-                f'"{prefix}" cannot be saved: {error.strerror or error}. What was saved there before is as it was.'
-            ) from error
+        with quietly():
+            saved_and_run(
+                model,
+                prefix,
+                [model.input_spec],
+                arrays,
+                check,
+                partial(_name_outputs, model.fetch_names),
+                needs_onednn=False,
+            )
     return Exported(prefix, apart[-1], file_size(prefix), "noise" if inputs is None else "the given inputs")
 
 
@@ -170,6 +163,9 @@ def saved_and_run(
         change: What is done to the files before they run.
         settings: Writes what else belongs to the export, beside a prefix that it is given.
         needs_onednn: Whether it has to run with oneDNN's kernels, as Paddle's predictor does by default.
+
+    Raises:
+        InputError: The disk is full, or nothing can be written there; what was there is as it was.
     """
 
     def attempt(surroundings: AbstractContextManager[None]) -> list[Array]:
@@ -179,6 +175,7 @@ def saved_and_run(
                 paddle.jit.save(
                     paddle.jit.to_static(model, input_spec=list(input_spec), full_graph=True), str(beside)
                 )
+            probe(beside)  # Paddle writes without a word when the disk is full
             if change is not None:
                 change(beside)
             outputs = _answered(beside, inputs, needs_onednn)
@@ -193,6 +190,10 @@ def saved_and_run(
 
     try:
         return attempt(nullcontext())
+    except OSError as error:
+        raise InputError(
+            f'"{prefix}" cannot be saved: {error.strerror or error}. What was saved there before is as it was.'
+        ) from error
     except Exception as error:
         if SYMPTOM not in str(error):
             raise

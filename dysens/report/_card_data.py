@@ -131,6 +131,9 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+_LARGEST = 2**26  # bytes of a card, pictures included
+
+
 def read_card(path: str | Path) -> Card:
     """Read a ``card.json``.
 
@@ -138,10 +141,14 @@ def read_card(path: str | Path) -> Card:
         InputError: It is not there, or is not a card.
     """
     try:
-        return _card(json.loads(Path(path).read_text(encoding="utf-8")))
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST >> 20} MiB")
+        return _card(json.loads(content))
     except OSError as error:
         raise InputError(f'The card "{path}" cannot be read: {error.strerror}.') from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise InputError(f'"{path}" is not a card that dysens wrote: {error}') from error
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
+import sys
 
 import numpy as np
 import paddle
@@ -635,14 +633,14 @@ def test_outputs_may_be_written_to():
     np.testing.assert_allclose(losses(found), losses(live), atol=SCORE)
 
 
-SWITCH = os.path.join(tempfile.gettempdir(), f"dysens-switch-{os.getpid()}")
+USUAL = sys.getswitchinterval()
 
 
 class Hidden(Net):
     """Depends on what nobody can watch."""
 
     def between(self, x, h):
-        return h * (3.0 if os.path.exists(SWITCH) else 1.0)
+        return h * (3.0 if sys.getswitchinterval() > USUAL else 1.0)
 
 
 class Switching(Closeness):
@@ -655,7 +653,7 @@ class Switching(Closeness):
     def measure(self, outputs, batch):
         self._left -= 1
         if self._left == 0:
-            Path(SWITCH).touch()
+            sys.setswitchinterval(2 * USUAL)
         return super().measure(outputs, batch)
 
 
@@ -665,7 +663,7 @@ class TestSpotChecks:
         monkeypatch.setattr(live_model, "_BUDGET", 1e9)
         monkeypatch.setattr(live_model, "_LARGEST_SHARE", 1.0)
         yield
-        Path(SWITCH).unlink(missing_ok=True)
+        sys.setswitchinterval(USUAL)
 
     def test_what_a_wrong_copy_served_is_measured_again(self, tmp_path, caplog):
         journal, data = tmp_path / "s.jsonl", batches((4, 12), (4, 12))

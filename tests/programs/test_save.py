@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +122,25 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be saved"):
         save_inference(model, tmp_path / "file" / "inference")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
+def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
+    """Paddle itself says nothing when it cannot write a file to its end."""
+    import resource
+
+    prefix = exported(ConvNet(), tmp_path, [None, 3, 8, 8])
+    model = load_inference(prefix)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(
+            InputError, match=r"cannot be saved: .*\. What was saved there before is as it was"
+        ):
+            save_inference(model, prefix)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

@@ -86,6 +86,8 @@ def test_what_is_no_number_is_not_measured(card, tmp_path):
         {"states": [{"state": "original", "score": "0.9"}]},
         {"model": ["a"]},
         {"widths": [["a", 1]]},
+        {"widths": [["a", float("inf"), 1]]},
+        {"notes": ["a" * 2**26]},
         {"proofs": {"a": "<script>"}},
         {"samples": [{"image": "https://example.com/a.png", "width": 1, "height": 1}]},
         {"notes": 5},

@@ -39,18 +39,18 @@ def read(package: Path, part: str) -> Arrays:
     return (pictures - _MEAN) / _DEVIATION, labels
 
 
-class _HalfResNet(ResNet):
+class _NarrowResNet(ResNet):
     def _make_layer(self, block: Any, planes: int, blocks: int, stride: int = 1, dilate: bool = False) -> Any:
-        self.inplanes = 32 if planes == 64 else self.inplanes
-        return super()._make_layer(block, planes // 2, blocks, stride, dilate)
+        self.inplanes = 24 if planes == 64 else self.inplanes
+        return super()._make_layer(block, planes * 3 // 8, blocks, stride, dilate)
 
 
 def resnet18() -> nn.Layer:
-    """ResNet-18 of half the width, with a first convolution for small pictures."""
-    model = _HalfResNet(BasicBlock, 18, num_classes=10)
-    model.conv1 = nn.Conv2D(3, 32, 3, padding=1, bias_attr=False)
-    model.bn1 = nn.BatchNorm2D(32)
-    model.fc = nn.Linear(256, 10)
+    """ResNet-18 of three eighths of the width, with a first convolution for small pictures."""
+    model = _NarrowResNet(BasicBlock, 18, num_classes=10)
+    model.conv1 = nn.Conv2D(3, 24, 3, padding=1, bias_attr=False)
+    model.bn1 = nn.BatchNorm2D(24)
+    model.fc = nn.Linear(192, 10)
     return model
 
 

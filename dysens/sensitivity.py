@@ -14,14 +14,10 @@ from dysens.compress import (
     ELIMINATION,
     CompressOptions,
     CompressOutcome,
-    DistillOutcome,
     Elimination,
     Subject,
     compress,
-    distill,
     error_curves,
-    last_layers,
-    read_samples,
 )
 from dysens.costs import Costs, cost_of
 from dysens.criteria import Criterion, GroupCriterion, check_criterion, compensates, criterion_name
@@ -341,7 +337,7 @@ class DygraphSensitivity:
         """A cheap first look at every group and ratio, from one pass over some data.
 
         With a loss, it is how much the training loss would rise. Without one (and so without labels), it is the error of the
-        layers behind once units are eliminated and folded into the others, see `dysens.compress`.
+        outputs once units are eliminated and folded into the others, see `dysens.compress`.
 
         Args:
             loader: Batches such as ``[image, label]``; a few are enough. Or an `Evaluator`.
@@ -495,46 +491,6 @@ class DygraphSensitivity:
     def compressed(self, data: Any, **options: Any) -> Preserved[CompressOutcome]:
         """Have the model compressed for the length of a ``with`` block; takes what `compress` takes."""
         return self._cuts.for_a_while(lambda: self.compress(data, **options))
-
-    def distill(
-        self,
-        data: Any,
-        steps: int = 200,
-        optimizer: paddle.optimizer.Optimizer | None = None,
-        rate: float = 1e-4,
-        samples: int = 64,
-        progress: bool = True,
-    ) -> DistillOutcome:
-        """Train the cut model in place on the outputs of the whole one, without labels; `restore` undoes that too.
-
-        A quarter of the samples is held out; the model ends with the weights that came nearest to the whole one on them, so it
-        is never worse there than before. A training loop with labels, where there is one, does more.
-
-        Args:
-            data: As `compress` takes them; each call of the model is one step, over and over.
-            steps: How many.
-            optimizer: Over the model's parameters; None for Adam.
-            rate: The learning rate of that Adam.
-            samples: How many samples to take from the data.
-            progress: Show a progress bar.
-
-        Raises:
-            InputError: The model is not cut, or data and options cannot be used.
-        """
-        if not self._cuts.removed:
-            raise InputError(
-                "The model is whole, so there is nothing to learn from it: call compress() or prune_vars() first."
-            )
-        return distill(
-            self._model,
-            lambda: self._cuts.for_a_while(self._cuts.restore),
-            last_layers(self._analysis.roles, self._analysis.groups),
-            read_samples(data, self._views[0], samples),
-            steps,
-            optimizer,
-            rate,
-            progress,
-        )
 
     # What the methods above share
 

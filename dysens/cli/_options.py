@@ -268,7 +268,6 @@ def add_compressing(parser: CommandParser) -> None:
     )
     add_data(parser, "what to calibrate on")
     parser.option("sens", type=Path, metavar="SENS", help="a sweep, as one more way to allocate")
-    parser.option("distill", type=count, metavar="N", help="distillation steps on the original's outputs")
     parser.option("train", action="store_true", help="fine-tune with the framework's own loop")
     parser.option("export", action="store_true", help="export the result for inference")
     parser.option("anyway", action="store_true", help="train even if the cut lost over a fifth")
@@ -292,7 +291,6 @@ def compressing_of(options: Namespace, folder: Path, progress: bool) -> Compress
         options.runtime,
         sens=Sensitivities.load(options.sens) if options.sens is not None else None,
         data_name=options.data or "",
-        distill=options.distill,
         train=options.train,
         export=options.export,
         anyway=options.anyway,

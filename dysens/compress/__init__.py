@@ -7,8 +7,7 @@ from dysens.compress._allocate import UNIFORM, Allocator
 from dysens.compress._calibrate import Calibration, Reading, calibrate
 from dysens.compress._compress import CompressOptions, Decision, compress
 from dysens.compress._criterion import ELIMINATION, Elimination, ErrorCurves, error_curves
-from dysens.compress._distill import DistillOutcome, distill
-from dysens.compress._gradients import Answer, output_answers
+from dysens.compress._gradients import Answer
 from dysens.compress._latency_target import Stopwatch, check_runtime
 from dysens.compress._layer_times import timed_cost
 from dysens.compress._outcome import CompressOutcome, Trial
@@ -25,7 +24,6 @@ __all__ = [
     "CompressOptions",
     "CompressOutcome",
     "Decision",
-    "DistillOutcome",
     "Elimination",
     "ErrorCurves",
     "Reading",
@@ -36,10 +34,8 @@ __all__ = [
     "calibrate",
     "check_runtime",
     "compress",
-    "distill",
     "error_curves",
     "last_layers",
-    "output_answers",
     "read_samples",
     "timed_cost",
 ]

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dysens.costs import Costs
-from dysens.errors import InputError, UnreachableError
+from dysens.errors import UnreachableError
 from dysens.ratios import Curve, ratios_by_flops, ratios_by_params
 
 logger = logging.getLogger(__name__)
 
 BY_LAYERS = "by layer errors"
-BY_GRADIENTS = "by gradients and output errors"
-BY_OUTPUT = "by output errors"
+BY_GRADIENTS = "by gradients"
+BY_BOTH = "by layer errors and gradients"
 BY_SWEEP = "by the sweep"
 UNIFORM = "uniform"
 
@@ -148,23 +148,3 @@ class Allocator:
             middle = (low + high) / 2
             low, high = (low, middle) if self.share_removed(at(middle)) >= target else (middle, high)
         return at(high)
-
-
-def scaled(
-    curves: Mapping[str, Curve], measured: Mapping[str, tuple[float, float]]
-) -> dict[str, dict[float, float]]:
-    """Curves of layer errors, each stretched so that it goes through one measured error of the network's outputs.
-
-    Args:
-        curves: By group name.
-        measured: By group name, a ratio and the output error there.
-    """
-    result = {}
-    for name, curve in curves.items():
-        if name not in measured:
-            raise InputError(f"No output error was measured for {name}.")
-        ratio, error = measured[name]
-        near = min(curve, key=lambda r: abs(r - ratio))
-        factor = error / max(curve[near], 1e-30)
-        result[name] = {r: value * factor for r, value in curve.items()}
-    return result

@@ -14,35 +14,31 @@ from typing import Any
 
 import numpy as np
 
-from dysens.compress._allocate import BY_GRADIENTS, BY_LAYERS, BY_OUTPUT, BY_SWEEP, UNIFORM, Allocator, scaled
+from dysens.compress._allocate import BY_BOTH, BY_GRADIENTS, BY_LAYERS, BY_SWEEP, UNIFORM, Allocator
 from dysens.compress._calibrate import Calibration
 from dysens.compress._criterion import Elimination
 from dysens.compress._decide import Candidate, Decider
 from dysens.compress._elsewhere import SharedOutputError, calibrated, helpers
-from dysens.compress._gradients import output_answers
 from dysens.compress._latency_target import Stopwatch, check_runtime
 from dysens.compress._layer_times import timed_cost
 from dysens.compress._outcome import CompressOutcome, Trial
 from dysens.compress._output_error import OutputError
-from dysens.compress._samples import Samples, few, read_samples
+from dysens.compress._samples import Samples, read_samples
 from dysens.compress._sequential import SequentialFolding
-from dysens.compress._subject import Judge, Scoring, Subject, folded_plan
+from dysens.compress._subject import Judge, Scoring, Subject
 from dysens.costs import Costs, cost_of
-from dysens.errors import InputError, ProofError, in_a_sentence
+from dysens.errors import InputError, ProofError
 from dysens.evaluators import Evaluator
+from dysens.groups import merge_removals
 from dysens.model import tensors_by_path
-from dysens.progress import Progress, progress
-from dysens.pruning import TOLERANCE, PruneOutcome, PrunePlan, describe_costs, difference
+from dysens.progress import progress
+from dysens.pruning import TOLERANCE, PruneOutcome, PrunePlan, describe_costs, difference, plan_for
 from dysens.ratios import Curve
 from dysens.results import Sensitivities, curves_of
 from dysens.sweep import Pool, RunOptions
 
 logger = logging.getLogger(__name__)
 
-# The share of a group at which one error of the network's outputs is measured, and on how many samples.
-_MEASURED_AT, _MEASURED_SAMPLES = 0.5, 4
-# How many samples gradients are taken on.
-_PROBED_SAMPLES = 8
 # A cut that is mild enough for every network, to see what its outputs look like.
 _MILD = 0.1
 
@@ -156,23 +152,23 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
     stage = _Stages()
     with stage("read data"):
         samples = read_samples(data, subject.views[0], options.samples)
-    with progress(len(samples.calibration) + 2 * len(subject.groups), "compress", options.progress) as shown:
+    with progress(len(samples.calibration) + len(subject.groups), "compress", options.progress) as shown:
         pool = closing.enter_context(helpers(subject, samples.held_back, options.run))
+        with stage("compare outputs"):
+            error = _output_error(subject, samples, pool)
         with stage("calibrate"):
-            calibration = calibrated(subject, samples.calibration, pool, shown.reach)
+            calibration = calibrated(subject, samples.calibration, pool, shown.reach, error.watched)
         with stage("order"):
             plain = Elimination(subject.model, subject.roles, calibration)
+            weighted = plain.weighted(subject.model) if calibration.answers else plain
             for number, group in enumerate(subject.groups):
                 shown.at(group.path)
                 plain.order(group)
+                weighted.order(group)
                 shown.reach(len(samples.calibration) + number + 1)
-        with stage("compare outputs"):
-            error = _output_error(subject, plain, samples, pool)
-        with stage("order by gradients"):
-            weighted = _weighted(subject, plain, samples, error)
         with TemporaryDirectory() as layers, stage("time layers" if options.latency is not None else "count"):
             costs = _costs(subject, weighted, Path(layers) if options.latency is not None else None)
-        decider = _decider(subject, (plain, weighted), costs, error, samples, options, stage, shown)
+        decider = _decider(subject, (plain, weighted), costs, error, samples, options, stage)
     decider.notes += _of_short_data(calibration, samples)
     with TemporaryDirectory() as folder:
         stopwatch = _stopwatch(subject, options, Path(folder), decider.notes)
@@ -201,18 +197,6 @@ def _of_short_data(calibration: Calibration, samples: Samples) -> list[str]:
     return [sentence]
 
 
-def _weighted(subject: Subject, plain: Elimination, samples: Samples, error: OutputError) -> Elimination:
-    """Elimination by what errors do to the outputs; the plain one where no gradient comes back from them."""
-    calls = few(samples.calibration, _PROBED_SAMPLES)
-    consumers = {path: subject.roles[path] for path in plain.calibration.readings}
-    try:
-        answers = output_answers(subject.model, consumers, calls, error.watched)
-    except Exception as failure:  # a backward pass is no part of what a model has to be able to do
-        logger.info("no gradients: %s", in_a_sentence(failure))
-        answers = {}
-    return plain.weighted(subject.model, answers) if answers else plain
-
-
 def _decider(
     subject: Subject,
     eliminations: tuple[Elimination, Elimination],
@@ -221,27 +205,17 @@ def _decider(
     samples: Samples,
     options: CompressOptions,
     stage: _Stages,
-    shown: Progress,
 ) -> Decider:
     plain, weighted = eliminations
     proposals: dict[str, Mapping[str, Curve]] = {BY_LAYERS: _curves(subject, plain)}
-    orders = dict.fromkeys((BY_LAYERS, BY_GRADIENTS, BY_OUTPUT, BY_SWEEP, UNIFORM), weighted)
-    orders[BY_LAYERS] = plain
-    what = "params" if options.params is not None else "time" if options.latency is not None else "flops"
-    decider = Decider(subject, orders, Allocator(costs, proposals, what, options.align), error)
-    with stage("measure groups"):
-        curves = _curves(subject, weighted) if weighted is not plain else proposals[BY_LAYERS]
-        measured = scaled(curves, _measured(decider, curves, len(samples.calibration), shown))
-    proposals[BY_OUTPUT] = measured
     if weighted is not plain:
-        # Gradients see small errors only, and one measured error is noisy: the geometric mean of both is better than either.
-        proposals[BY_GRADIENTS] = {
-            name: {ratio: math.sqrt(error * measured[name][ratio]) for ratio, error in curve.items()}
-            for name, curve in curves.items()
-        }
+        proposals[BY_GRADIENTS] = _curves(subject, weighted)
+        proposals[BY_BOTH] = _between(proposals[BY_LAYERS], proposals[BY_GRADIENTS])
     if options.sens is not None:
         proposals[BY_SWEEP] = curves_of(options.sens, {g.name: g.path for g in subject.groups})
-    decider.allocator = Allocator(costs, proposals, what, options.align)
+    orders = {**dict.fromkeys((*proposals, UNIFORM), weighted), BY_LAYERS: plain}
+    what = "params" if options.params is not None else "time" if options.latency is not None else "flops"
+    decider = Decider(subject, orders, Allocator(costs, proposals, what, options.align), error)
     with stage("prepare folding in sequence"):
         decider.sequential = SequentialFolding(
             subject.model, subject.roles, plain.calibration, samples.calibration
@@ -266,28 +240,28 @@ def _costs(subject: Subject, elimination: Elimination, folder: Path | None = Non
     return describe_costs(cost, subject.roles, subject.groups, elimination.units, tensors)
 
 
-def _output_error(
-    subject: Subject, elimination: Elimination, samples: Samples, pool: Pool | None
-) -> OutputError:
+def _output_error(subject: Subject, samples: Samples, pool: Pool | None) -> SharedOutputError:
     """What compares cuts, here or in workers."""
-    _, trial = folded_plan(subject, elimination, {group.name: _MILD for group in subject.groups})
+    trial = _mild_cut(subject)
     error = SharedOutputError(subject.model, subject.roles, subject.groups, samples.held_back, trial)
     error.pool = pool
     return error
 
 
-def _measured(
-    decider: Decider, curves: Mapping[str, Curve], done: int, shown: Progress
-) -> dict[str, tuple[float, float]]:
-    """One error of the network's outputs for every group."""
-    ratios = {name: min(curve, key=lambda r: abs(r - _MEASURED_AT)) for name, curve in curves.items()}
-    plans = [
-        folded_plan(decider.subject, decider.eliminations[BY_OUTPUT], {n: r})[1] for n, r in ratios.items()
-    ]
-    reached = iter(range(done + len(curves) + 1, done + 2 * len(curves) + 1))
-    errors = decider.error.of_each(plans, _MEASURED_SAMPLES, lambda: shown.reach(next(reached)))
-    # Finite: what ruins the outputs is bad, not unknown.
-    return {name: (ratio, min(error, 1e6)) for (name, ratio), error in zip(ratios.items(), errors)}
+def _mild_cut(subject: Subject) -> PrunePlan:
+    """A few units of every group, whichever."""
+    removals = [group.removal(group.weakest(np.arange(group.size), _MILD)) for group in subject.groups]
+    return plan_for(subject.roles, merge_removals(removals), subject.model)
+
+
+def _between(first: Mapping[str, Curve], second: Mapping[str, Curve]) -> dict[str, Curve]:
+    """The geometric means of curves. Gradients see small errors only, and so cut some groups too boldly; errors of layers do not
+    know how much a layer matters."""
+    return {
+        name: {ratio: math.sqrt(error * second[name][ratio]) for ratio, error in curve.items()}
+        for name, curve in first.items()
+        if name in second
+    }
 
 
 def _stopwatch(

@@ -13,6 +13,7 @@ from dysens.compress._calibrate import Calibration, Reading, calibrate
 from dysens.compress._eliminate import Order, Reader, eliminate, set_error
 from dysens.compress._fold import folding, offsets, ridge_for
 from dysens.compress._gradients import Answer
+from dysens.compress._output_error import last_layers
 from dysens.compress._samples import read_samples
 from dysens.criteria import GroupCriterion
 from dysens.engines import Analysis
@@ -32,7 +33,7 @@ class Elimination(GroupCriterion):
         roles: Its layers with weights.
         calibration: What they read.
         fold: Whether plans fold what goes into what stays.
-        answers: How the outputs answer to each layer, see `output_answers`: then errors of layers count by what they do to the
+        answers: How the outputs answer to each layer, see `Calibration`: then errors of layers count by what they do to the
             network's outputs, channel by channel, and not by the layer's own power.
 
     Attributes:
@@ -65,7 +66,7 @@ class Elimination(GroupCriterion):
         fold: bool = True,
         limit: int = 64,
     ) -> Elimination:
-        """Calibrate a model on data.
+        """Calibrate a model on data; errors count by what they do to the network's outputs, where gradients come back from them.
 
         Args:
             model: The live layer; it is left as found.
@@ -77,12 +78,16 @@ class Elimination(GroupCriterion):
         """
         samples = read_samples(data, views[0], limit, hold_back=False)
         training = [view for view in views if view.training]
-        calibration = calibrate(model, analysis.roles, analysis.groups, samples.calibration, training)
-        return cls(model, analysis.roles, calibration, fold)
+        roles, groups = analysis.roles, analysis.groups
+        calibration = calibrate(model, roles, groups, samples.calibration, training, outputs=())
+        if not calibration.answers:  # outputs behind a selection, such as boxes
+            heads = list(last_layers(roles, groups).values())
+            calibration = calibrate(model, roles, groups, samples.calibration, training, outputs=heads)
+        return cls(model, roles, calibration, fold, calibration.answers)
 
-    def weighted(self, model: nn.Layer, answers: Mapping[str, Answer]) -> Elimination:
+    def weighted(self, model: nn.Layer) -> Elimination:
         """The same calibration, with errors that count by what they do to the network's outputs."""
-        found = Elimination(model, self._roles, self.calibration, self._fold, answers)
+        found = Elimination(model, self._roles, self.calibration, self._fold, self.calibration.answers)
         found._inverses = self._inverses
         return found
 
@@ -188,13 +193,13 @@ class Elimination(GroupCriterion):
 
 
 class ErrorCurves(TaylorCurves):
-    """The relative error of what a group's consumers make once units are gone and folded in, by group and ratio.
+    """The relative error of the outputs once units are gone and folded in, as gradients foresee it, by group and ratio.
 
     It needs no labels and no evaluation. It says which groups can be cut deep, not how many points of accuracy they cost.
     """
 
     _value = "error"
-    _note = "relative error of the layers behind, after folding, by share of channels removed"
+    _note = "foreseen relative error of the outputs, after folding, by share of channels removed"
 
 
 def error_curves(

@@ -26,8 +26,12 @@ IN_SEQUENCE = "folded in sequence"
 RUINED = 0.2
 _BISECTIONS = 5
 _BUDGET_TRIES = 6
+# So many of the best candidates are folded in sequence too.
+_REFOLDED = 1
 # Without a budget, this much is tried first at most.
 _MOST = 0.9
+# So many of the best candidates are scored, where scoring the whole network took no more seconds than this.
+_SCORED, _QUICK = 3, 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +51,10 @@ class Candidate:
     trial: Trial
 
 
+def _error(candidate: Candidate) -> float:
+    return candidate.trial.output_error
+
+
 @dataclass
 class Decider:
     """Finds the best joint cut for a budget.
@@ -56,8 +64,8 @@ class Decider:
         eliminations: By the name of a proposal, which units go first.
         allocator: Proposes ratios.
         error: Compares joint cuts.
-        judge: Scores the best one, if there is an evaluator.
-        sequential: Folds the best one in sequence too, to see whether that is better.
+        judge: Scores the best ones, if there is an evaluator.
+        sequential: Folds the best ones in sequence too, to see whether that is better.
         tried: All joint cuts so far.
         notes: What the user should know.
     """
@@ -70,7 +78,7 @@ class Decider:
     sequential: SequentialFolding | None = None
     tried: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    _known: dict[float, Candidate] = field(default_factory=dict)
+    _known: dict[float, list[Candidate]] = field(default_factory=dict)
     _whole: tuple[int, int] | None = None
 
     def decide(self, target: float | None, max_loss: float | None) -> Candidate:
@@ -82,7 +90,7 @@ class Decider:
         if target is None:
             assert max_loss is not None
             return self._largest(min(_MOST, self.allocator.most()), max_loss)
-        found = self.scored(self.best(target))
+        found = self.scored(target)
         if self.judge is None or found.trial.score is None:
             return found
         loss = self.judge.loss(found.trial.score)
@@ -110,7 +118,7 @@ class Decider:
             candidate = self.best(middle)
             with self.subject.cut(candidate.plan):
                 whole, now = stopwatch.times()
-            self._replace(candidate, milliseconds=now)
+            self._known[middle][0] = self._replace(candidate, milliseconds=now)
             saved = 1 - now / whole
             logger.info("-%.1f%% %s: %.1f%% less time", 100 * middle, self.allocator.what, 100 * saved)
             if saved > most:
@@ -128,42 +136,67 @@ class Decider:
 
     def best(self, target: float) -> Candidate:
         """Of all proposals for a budget, the one whose outputs are nearest to the whole network's."""
+        return self._ranked(target)[0]
+
+    def scored(self, target: float) -> Candidate:
+        """If there is an evaluator, the best by its score of the few whose outputs are nearest; the nearest otherwise."""
+        ranked = self._ranked(target)
+        if self.judge is None:
+            return ranked[0]
+        number = self._number
+        for place, candidate in enumerate(ranked[:number]):
+            if candidate.trial.score is None:
+                ranked[place] = self._replace(candidate, score=self.judge.score(candidate.plan))
+        # The first of equals: its outputs are the nearest.
+        best = min(ranked[:number], key=lambda candidate: self._loss(candidate))
+        ranked.remove(best)
+        ranked.insert(0, best)
+        return best
+
+    @property
+    def _number(self) -> int:
+        """How many candidates of a budget are scored; of those for a time only the one that was timed."""
+        quick = self.judge is not None and self.judge.seconds <= _QUICK
+        return _SCORED if quick and self.allocator.kind != "time" else 1
+
+    def _loss(self, candidate: Candidate) -> float:
+        assert self.judge is not None
+        assert candidate.trial.score is not None
+        return self.judge.loss(candidate.trial.score)
+
+    def _ranked(self, target: float) -> list[Candidate]:
+        """All that reach a budget, the nearest outputs first."""
         if target not in self._known:
-            self._known[target] = self._best(target)
+            self._known[target] = self._found(target)
         return self._known[target]
 
-    def _best(self, target: float) -> Candidate:
+    def _found(self, target: float) -> list[Candidate]:
         aim = target
         for _ in range(_BUDGET_TRIES):
-            candidates = self._candidates(self.allocator.proposals(aim), target)
-            best = min(candidates, key=lambda candidate: candidate.trial.output_error)
+            candidates = sorted(self._candidates(self.allocator.proposals(aim), target), key=_error)
             if self.sequential is not None:
-                plan = self.sequential.refolded(best.plan)
-                again = self._measured(
-                    best.allocation, best.units, plan, target, self.error.of(plan), in_sequence=True
-                )
-                best = min(best, again, key=lambda candidate: candidate.trial.output_error)
-            removed = self._really_removed(best)
-            if removed >= target - 1e-9:
-                return best
-            aim += target - removed + 1e-4
+                candidates += [self._in_sequence(each, target) for each in candidates[:_REFOLDED]]
+                candidates.sort(key=_error)
+            removed = [self._really_removed(candidate) for candidate in candidates[: self._number]]
+            enough = [c for c, share in zip(candidates, removed) if share >= target - 1e-9]
+            if enough and enough[0] is candidates[0]:
+                return enough
+            aim += target - removed[0] + 1e-4
         raise UnreachableError(
-            f"No cut found removes {target:.1%} of the {self.allocator.what}; the closest removes {removed:.1%}."
+            f"No cut found removes {target:.1%} of the {self.allocator.what}; the closest removes {removed[0]:.1%}."
         )
 
-    def scored(self, candidate: Candidate) -> Candidate:
-        """The candidate with the evaluator's score, if there is an evaluator."""
-        if self.judge is None or candidate.trial.score is not None:
-            return candidate
-        return self._replace(candidate, score=self.judge.score(candidate.plan))
+    def _in_sequence(self, candidate: Candidate, target: float) -> Candidate:
+        assert self.sequential is not None
+        plan = self.sequential.refolded(candidate.plan)
+        error = self.error.of(plan)
+        return self._measured(candidate.allocation, candidate.units, plan, target, error, in_sequence=True)
 
     def _replace(self, candidate: Candidate, **measured: float) -> Candidate:
         """The candidate with more that was measured of it."""
         trial = replace(candidate.trial, **measured)  # type: ignore[arg-type]
         self.tried[self.tried.index(candidate.trial)] = trial
-        known = replace(candidate, trial=trial)
-        self._known[trial.budget] = known
-        return known
+        return replace(candidate, trial=trial)
 
     def _candidates(self, allocations: Iterable[Allocation], budget: float) -> list[Candidate]:
         cuts = [(a, *folded_plan(self.subject, self.eliminations[a.name], a.ratios)) for a in allocations]
@@ -202,7 +235,7 @@ class Decider:
         low, smallest = 0.0, math.inf
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            candidate = self.scored(self.best(middle))
+            candidate = self.scored(middle)
             assert candidate.trial.score is not None
             loss = self.judge.loss(candidate.trial.score)
             smallest = min(smallest, loss)

@@ -20,7 +20,7 @@ from dysens.compress._output_error import OutputError
 from dysens.compress._samples import Call
 from dysens.compress._shares import merged, parts_of
 from dysens.compress._subject import Subject
-from dysens.groups import ChannelGroup, roles_of
+from dysens.groups import ChannelGroup, Role, roles_of
 from dysens.model import View, eagerly, fingerprint, leaves, map_leaves, preserved
 from dysens.pruning import PrunePlan
 from dysens.results import Header
@@ -64,9 +64,11 @@ class _Helper:
         """Who it is, and what it makes of one call."""
         return self._greeting
 
-    def calibrate(self, calls: Sequence[Any]) -> Calibration:
-        """What layers read, on a part of the data."""
-        return calibrate(self._model, self._roles, self._groups, [_tensors(call) for call in calls])
+    def calibrate(self, calls: Sequence[Any], watched: Sequence[str] | None) -> Calibration:
+        """What layers read, on a part of the data; see `calibrate` for what is watched."""
+        outputs = None if watched is None else [self._roles[path] for path in watched]
+        calls = [_tensors(call) for call in calls]
+        return calibrate(self._model, self._roles, self._groups, calls, outputs=outputs)
 
     def error(self, plan: PrunePlan, some: int | None, watched: Sequence[str]) -> float:
         """How far the outputs are from the whole network's."""
@@ -212,6 +214,7 @@ def calibrated(
     calls: Sequence[Call],
     pool: Pool | None,
     advance: Callable[[int], None] = lambda done: None,
+    outputs: Sequence[Role] | None = None,
 ) -> Calibration:
     """What the consumers of all groups read, see `calibrate`; in parts that are the same wherever they are run.
 
@@ -220,16 +223,20 @@ def calibrated(
         calls: Arguments of its forward.
         pool: Who calibrates; None for this process.
         advance: Called with the number of calls that are done.
+        outputs: See `calibrate`.
     """
     parts = parts_of(calls)
     done = itertools.count(1)
     if pool is None:
         found = [
-            calibrate(subject.model, subject.roles, subject.groups, part, (), lambda: advance(next(done)))
+            calibrate(
+                subject.model, subject.roles, subject.groups, part, (), lambda: advance(next(done)), outputs
+            )
             for part in parts
         ]
     else:
-        arguments = [([_arrays(call) for call in part],) for part in parts]
+        watched = None if outputs is None else [role.path for role in outputs]
+        arguments = [([_arrays(call) for call in part], watched) for part in parts]
 
         def count(number: int) -> None:
             for _ in parts[number]:

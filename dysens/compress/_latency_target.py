@@ -24,7 +24,7 @@ from paddle.static import InputSpec
 from dysens.compiled import SYMPTOM, interpolation_rewritten
 from dysens.costs import Predictor, median_seconds, model_files
 from dysens.errors import DysensError, InputError, MissingExtraError, in_a_sentence
-from dysens.model import View, leaves, map_leaves, preserved
+from dysens.model import View, eagerly, leaves, map_leaves, preserved
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +36,17 @@ _ROUNDS = 30
 _OWN_ROUNDS = 3  # of a function or command, which takes its own median
 
 
-def export(model: nn.Layer, view: View, folder: Path) -> None:
+def export(model: nn.Layer, view: View, folder: Path, rewrite: bool = False) -> bool:
     """Write the live model as an inference model that Paddle's predictor runs: ``folder/inference.*``.
 
     Args:
         model: It is left as found.
         view: Gives the shapes of the inputs.
         folder: Has to be empty: a stale program of another Paddle version would be loaded instead.
+        rewrite: Write interpolation in other operators at once, as a network needed it before.
+
+    Returns:
+        Whether interpolation had to be rewritten.
 
     Raises:
         InputError: It cannot be exported.
@@ -61,17 +65,19 @@ def export(model: nn.Layer, view: View, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         try:
-            attempt(nullcontext())
+            attempt(interpolation_rewritten() if rewrite else nullcontext())
         except Exception as error:
-            if SYMPTOM not in str(error):
+            if SYMPTOM not in str(error) or rewrite:
                 raise
             attempt(interpolation_rewritten())
+            return True
     except DysensError:
         raise
     except Exception as error:
         raise InputError(
             f"The model cannot be exported, so it cannot be timed: {in_a_sentence(error)}"
         ) from error
+    return rewrite
 
 
 def _spec(leaf: Any) -> Any:
@@ -93,7 +99,7 @@ def milliseconds(folders: Mapping[str, Path], view: View, runtime: Runtime = "pa
     """
     if runtime == "paddle":
         predictors = {name: Predictor(folder / NAME) for name, folder in folders.items()}
-        seconds = median_seconds(predictors, _arrays(view), _ROUNDS)
+        seconds = median_seconds(predictors, _arrays(view), _ROUNDS, time.process_time)
         return {name: 1000 * value for name, value in seconds.items()}
     if isinstance(runtime, str) and runtime in _LIBRARIES:
         runners = {name: _LIBRARIES[runtime](folder) for name, folder in folders.items()}
@@ -125,6 +131,9 @@ class Stopwatch:
         view: What it is run on.
         runtime: See `milliseconds`.
         folder: Where to export to.
+
+    Attributes:
+        difference: Between the model that was timed last and its exported form, of the largest value of its outputs; None before.
     """
 
     def __init__(self, model: nn.Layer, view: View, runtime: Runtime, folder: Path) -> None:
@@ -132,16 +141,36 @@ class Stopwatch:
         self._view = view
         self._runtime = runtime
         self._folder = folder
-        export(model, view, folder / "whole")
+        self.difference: float | None = None
+        self._rewrite = export(model, view, folder / "whole")
 
     def times(self) -> tuple[float, float]:
         """Milliseconds of the whole model, and of the model as it is now."""
         with TemporaryDirectory(dir=self._folder) as folder:
-            export(self._model, self._view, Path(folder))
+            export(self._model, self._view, Path(folder), self._rewrite)
+            self.difference = self._apart(Path(folder))
             found = milliseconds(
                 {"whole": self._folder / "whole", "now": Path(folder)}, self._view, self._runtime
             )
         return found["whole"], found["now"]
+
+    def _apart(self, folder: Path) -> float:
+        with preserved(self._model), eagerly(self._model, [self._view]) as (view,), paddle.no_grad():
+            self._model.eval()
+            made = [
+                leaf.numpy() for leaf in leaves(self._model(*view.fresh())) if isinstance(leaf, paddle.Tensor)
+            ]
+        exported = Predictor(folder / NAME).answer(_arrays(self._view))
+        if [each.shape for each in made] != [each.shape for each in exported]:
+            return float("inf")
+        return max(
+            (
+                float(np.abs(ours - theirs).max(initial=0.0) / max(np.abs(ours).max(initial=0.0), 1e-30))
+                for ours, theirs in zip(made, exported)
+                if np.issubdtype(ours.dtype, np.floating)
+            ),
+            default=0.0,
+        )
 
 
 def _in_turns(measure: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:

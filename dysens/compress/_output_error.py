@@ -33,6 +33,9 @@ class OutputError:
         trial: A mild cut, to see whether the outputs keep their shapes; not needed where it is known what to compare.
         watched: Layers whose outputs stand for the model's, where that is known.
 
+    Attributes:
+        calls: What it is run on.
+
     Raises:
         InputError: The whole network's outputs are not finite.
     """
@@ -47,7 +50,7 @@ class OutputError:
         watched: Sequence[Role] = (),
     ) -> None:
         self._model = model
-        self._calls = calls
+        self.calls = calls
         self._watched: list[Role] = list(watched)
         self._parts: dict[int, tuple[Sequence[Call], Answers]] = {}
         self._whole = self._answers(calls)
@@ -61,7 +64,7 @@ class OutputError:
 
     def of(self, plan: PrunePlan, samples: int | None = None) -> float:
         """The error of a network that is cut by a plan, on all calls or about so many samples."""
-        calls, whole = (self._calls, self._whole) if samples is None else self._few(samples)
+        calls, whole = (self.calls, self._whole) if samples is None else self._few(samples)
         with masked(self._model, plan):
             ours = self._answers(calls)
         return relative_error(whole, ours)
@@ -69,7 +72,7 @@ class OutputError:
     def _few(self, samples: int) -> tuple[Sequence[Call], Answers]:
         """The first so many samples, and what the whole network makes of them."""
         if samples not in self._parts:
-            calls = few(self._calls, samples)
+            calls = few(self.calls, samples)
             self._parts[samples] = (calls, self._answers(calls))
         return self._parts[samples]
 
@@ -90,7 +93,7 @@ class OutputError:
 
     def of_live(self) -> float:
         """The error of the model as it is now."""
-        return relative_error(self._whole, self._answers(self._calls))
+        return relative_error(self._whole, self._answers(self.calls))
 
     def _answers(self, calls: Iterable[Call]) -> Answers:
         found: Answers = []
@@ -133,14 +136,14 @@ def _floats(outputs: Any) -> list[np.ndarray]:
 
 
 def comparable(output: paddle.Tensor) -> paddle.Tensor:
-    """An output, so that squared differences say something: of probabilities of many classes, the square roots (Hellinger's
-    distance). Most of them are nearly 0 or 1, and plain differences only count the few that turned over."""
+    """An output, so that squared differences say something: of probabilities of many classes, the fourth roots. Most of them are
+    nearly 0 or 1, and plain differences only count the few that have turned over; roots see the second best come nearer."""
     if output.ndim < 2 or output.shape[-1] < 3:
         return output
     sums = output.detach().sum(axis=-1)
     if float(output.detach().min()) < 0 or float((sums - 1).abs().max()) > 1e-3:
         return output
-    return (output + 1e-6).sqrt()
+    return (output + 1e-6) ** 0.25
 
 
 def relative_error(whole: Answers, ours: Answers) -> float:

@@ -21,6 +21,8 @@ Call = tuple[Any, ...]
 
 # One sample in so many is kept from calibration, to compare candidates on.
 _HELD_BACK = 4
+# And not more than so many numbers of input, five pages or thirty scenes: every candidate is run on them.
+_HELD_BACK_NUMBERS = 2**23
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Samples:
 
 
 def read_samples(data: Any, view: View, limit: int, hold_back: bool = True) -> Samples:
-    """Take up to ``limit`` samples from the data, and hold a quarter of them back.
+    """Take up to ``limit`` samples from the data, and hold a quarter of them back, or fewer where they are large.
 
     Args:
         data: An iterable of the model's arguments, a loader whose batches begin with them, or an `Evaluator`.
@@ -159,9 +161,19 @@ def part(call: Call, start: int, stop: int) -> Call:
     return tuple(map_leaves(taken, call))
 
 
+def pieces(call: Call, numbers: int) -> Iterator[Call]:
+    """A call in parts of whole samples, with at most so many numbers in their tensors where one sample has not more."""
+    size = size_of(call)
+    each = sum(int(np.prod(shape)) for shape in _shapes(call)) / size
+    step = max(1, int(numbers // max(each, 1)))
+    for start in range(0, size, step):
+        yield call if step >= size else part(call, start, start + step)
+
+
 def _parted(calls: Sequence[Call], count: int) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
     if len(calls) > 1:
-        kept = max(1, len(calls) // _HELD_BACK)
+        numbers = sum(int(np.prod(shape)) for shape in _shapes(calls[-1]))
+        kept = max(1, min(len(calls) // _HELD_BACK, _HELD_BACK_NUMBERS // max(numbers, 1)))
         return tuple(calls[:-kept]), tuple(calls[-kept:])
     size = size_of(calls[0])
     if size > 1:

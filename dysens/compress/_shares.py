@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dysens.compress._calibrate import Calibration, Reading
+from dysens.compress._gradients import Answer
 from dysens.compress._samples import Call
 
-PARTS = 8
+PARTS = 4
 """At most; statistics of a part are as large as the layers are wide, squared, and have to travel."""
 
 
@@ -37,11 +38,27 @@ def merged(parts: Sequence[Calibration], training: Calibration | None = None) ->
         new = [path for path in training.readings if path not in readings]
         readings.update({path: training.readings[path] for path in new})
     short = {
-        path: (reading.count, len(reading.covariance))
+        path: (round(reading.count), len(reading.covariance))
         for path, reading in readings.items()
         if reading.count < len(reading.covariance)
     }
-    return Calibration(readings, norms, short)
+    answers = {path: _answer([p.answers[path] for p in parts if path in p.answers]) for path in paths}
+    weights = {path: [each for part in parts for each in part.weights.get(path, ())] for path in paths}
+    return Calibration(
+        readings,
+        norms,
+        short,
+        {path: answer for path, answer in answers.items() if answer is not None},
+        {path: some for path, some in weights.items() if some},
+    )
+
+
+def _answer(seen: Sequence[Answer]) -> Answer | None:
+    """The mean of the parts, which are about as large as each other."""
+    if not seen:
+        return None
+    weights = np.mean([each.weights for each in seen], axis=0)
+    return Answer(weights, float(np.mean([each.power for each in seen])))
 
 
 def _normed(path: str, part: Calibration) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,14 +78,17 @@ class Judge:
 
     Attributes:
         baseline: The score of the whole network.
+        seconds: What scoring it took.
     """
 
     def __init__(self, subject: Subject, scoring: Scoring) -> None:
         self._subject = subject
         self._scoring = scoring
         self._higher = scoring.higher_is_better if isinstance(scoring, Evaluator) else True
+        start = time.perf_counter()
         with preserved(subject.model, subject.optimizer):
             self.baseline = checked_baseline(self._score())
+        self.seconds = time.perf_counter() - start
 
     def score(self, plan: PrunePlan) -> float:
         """The score of the network, really cut."""

@@ -43,7 +43,6 @@ from dysens.pipeline._produce import (
     warn_of_other_weights,
 )
 from dysens.pipeline._states import (
-    DISTILLED,
     EXPORTED,
     ORIGINAL,
     PRUNED,
@@ -56,7 +55,6 @@ from dysens.pipeline._steps import RATIOS_FILE, SAVE, SEN_FILE, STEPS, Say, Step
 from dysens.pipeline._subject import Subject
 
 __all__ = [
-    "DISTILLED",
     "EXPORTED",
     "EXPORTED_TO",
     "ORIGINAL",

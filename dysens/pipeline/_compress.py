@@ -21,7 +21,7 @@ from dysens.flags import flag
 from dysens.model import leaves, map_leaves, preserved, view_of
 from dysens.pipeline._produce import train
 from dysens.pipeline._scoring import Baseline, Scores, Watched
-from dysens.pipeline._states import DISTILLED, EXPORTED, ORIGINAL, PRUNED, TRAINED, Row, States, states_table
+from dysens.pipeline._states import EXPORTED, ORIGINAL, PRUNED, TRAINED, Row, States, states_table
 from dysens.pipeline._subject import Subject
 from dysens.pruning import has_plan, save_pruned
 from dysens.results import Sensitivities
@@ -53,7 +53,6 @@ class Compressing:
         folder: Gets the weights and the plan, and the exported model.
         data: What to calibrate on; None for the task's own.
         data_name: What these data are, for people.
-        distill: How many steps to train the cut network on the original's outputs, without labels; None for none.
         train: Whether to train the cut network with its framework's own loop.
         export: Whether to export the result.
         anyway: Train even if the cut has lost more than a fifth of the score.
@@ -75,7 +74,6 @@ class Compressing:
     sens: Sensitivities | None = None
     data: Any = None
     data_name: str = "given data"
-    distill: int | None = None
     train: bool = False
     export: bool = False
     anyway: bool = False
@@ -181,8 +179,6 @@ def compress(subject: Subject, options: Compressing, observer: Observer | None =
     with TemporaryDirectory(prefix=".states-", dir=options.folder) as folder:
         run = _Run(subject, options, States(subject.task, Path(folder)), observer)
         run.cut()
-        if options.distill is not None:
-            run.distill(options.distill)
         ruin = run.ruin() if options.train and not options.anyway else None
         if options.train and ruin is None:
             run.train()
@@ -243,13 +239,6 @@ class _Run:
             whole, score=outcome.score_before, spread=self._spread(outcome.score_before)
         )
         self._reached(PRUNED, outcome.score_after)
-
-    def distill(self, steps: int) -> None:
-        """On the original's outputs; what is better goes where the cut network is."""
-        options = self.options
-        self.subject.ds.distill(self.data, steps, samples=options.samples, progress=options.progress)
-        save_pruned(self.task.network, options.save)
-        self._reached(DISTILLED, self._score())
 
     def train(self) -> None:
         """By the framework's own loop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from dysens.model import view_of
 
 logger = logging.getLogger(__name__)
 
-ORIGINAL, PRUNED, DISTILLED, TRAINED, EXPORTED = "original", "pruned", "distilled", "trained", "exported"
+ORIGINAL, PRUNED, TRAINED, EXPORTED = "original", "pruned", "trained", "exported"
 UNKNOWN = "unknown"
 HEADINGS = ("FLOPs", "parameters", "file, KiB", "ms")
 
@@ -139,7 +140,7 @@ class States:
         if not self.exported:
             return self.rows
         predictors = {state: Predictor(found.prefix) for state, found in self.exported.items()}
-        seconds = median_seconds(predictors, self.task.timing_inputs(), rounds)
+        seconds = median_seconds(predictors, self.task.timing_inputs(), rounds, time.process_time)
         return self.set_times({state: 1e3 * value for state, value in seconds.items()})
 
     def set_times(self, milliseconds: Mapping[str, float | None]) -> Sequence[Row]:

@@ -44,7 +44,6 @@ WORDS = {
     "same_text": ("both read", "两者读出"),
     "original": ("original", "原模型"),
     "pruned": ("pruned", "剪枝后"),
-    "distilled": ("distilled", "蒸馏后"),
     "trained": ("trained", "训练后"),
     "exported": ("exported", "导出"),
     "result": ("result", "结果"),

@@ -25,7 +25,7 @@ class CardState:
     """One state of the network; None for what is not known.
 
     Attributes:
-        state: What was done to it: original, pruned, distilled, trained, exported, or any other word.
+        state: What was done to it: original, pruned, trained, exported, or any other word.
         score: What it is worth.
         spread: The standard error of the score over the data.
         flops: Of one forward.

@@ -165,6 +165,24 @@ def test_an_evaluator_as_data_scores_too(small):
         assert (outcome.score_before, outcome.score_after) == (0.5, 0.5)
 
 
+def test_the_best_score_wins_not_the_nearest_outputs(small):
+    """Scores count up with every cut that is scored, so the last one scored is the best."""
+    _, ds = small
+    asked = []
+
+    def rising():
+        asked.append(1)
+        return 0.5 + 0.01 * len(asked)
+
+    outcome = ds.compress(images(), flops=0.3, align=None, progress=False, evaluator=rising)
+    scored = [trial for trial in outcome.tried if trial.score is not None]
+    assert len(scored) == len(asked) - 1 > 1
+    assert outcome.score_after == max(trial.score for trial in scored)
+    won = max(scored, key=lambda trial: trial.score)
+    assert outcome.allocation == won.allocation
+    assert won.output_error > min(trial.output_error for trial in scored)
+
+
 def test_it_backs_off_when_the_score_falls_too_far(small, caplog):
     model, ds = small
     strict = Likeness(model, images(seed=2), falls=300.0)
@@ -345,47 +363,3 @@ def test_curves_without_labels_rise(small):
     assert list(curves.to_frame().columns) == ["param", "path", "ratio", "error"]
     sens = ds.sensitive(Likeness(model, images(1)), ratios=[0.25, 0.5, 0.75], progress=False, fast="off")
     assert -1 <= curves.rank_correlation(sens) <= 1
-
-
-# Learning the whole network's outputs
-
-
-def test_distilling_brings_the_outputs_nearer_and_restore_undoes_it(small):
-    model, ds = small
-    before = picture(model)
-    unseen = images(1, 64, seed=7)[0]
-    whole = model(unseen).numpy()
-    ds.compress(images(), flops=0.6, align=None, progress=False)
-    folded = float(np.square(model(unseen).numpy() - whole).sum())
-    outcome = ds.distill(images(20, 16), steps=60, rate=1e-3, samples=320, progress=False)
-    assert outcome.error_after < outcome.error_before
-    assert outcome.best_step > 0
-    assert "output error" in str(outcome)
-    assert float(np.square(model(unseen).numpy() - whole).sum()) < folded
-    assert not model.training
-    ds.restore()
-    assert_same(before, picture(model))
-
-
-def test_steps_that_only_harm_change_nothing(small):
-    model, ds = small
-    ds.compress(images(), flops=0.3, align=None, progress=False)
-    cut = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    wild = paddle.optimizer.SGD(1e6, parameters=model.parameters())
-    outcome = ds.distill(images(), steps=3, optimizer=wild, progress=False)
-    assert outcome.best_step == 0
-    assert outcome.error_after == outcome.error_before
-    for name, tensor in model.state_dict().items():
-        np.testing.assert_array_equal(tensor.numpy(), cut[name])
-
-
-@pytest.mark.parametrize(
-    ("cut", "options", "says"),
-    [(False, {}, "whole"), (True, {"steps": 0}, "steps"), (True, {"data": []}, "empty")],
-)
-def test_what_cannot_be_distilled_is_a_sentence(small, cut, options, says):
-    _, ds = small
-    if cut:
-        ds.prune_vars({ds.groups[0].name: 0.25})
-    with pytest.raises(InputError, match=says):
-        ds.distill(**{"data": images(), "progress": False, **options})

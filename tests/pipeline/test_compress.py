@@ -28,6 +28,8 @@ from dysens.pipeline._states import Row
 from dysens.report import read_card
 
 NETWORK = """
+from pathlib import Path
+
 import numpy as np
 import paddle
 from pipeline.test_pipeline import Agreement
@@ -51,7 +53,7 @@ def nothing():
 class Interrupted(Agreement):
     def score(self, measurements):
         score = super().score(measurements)
-        if len(self.scores) > 2:  # the whole network, the cut one
+        if Path("out/pruned.plan.json").is_file():  # what was cut is saved
             raise KeyboardInterrupt
         return score
 
@@ -120,15 +122,6 @@ def test_every_state_is_in_the_table(model, tmp_path):
     lines = str(result).splitlines()
     assert lines[0].split() == ["score", "FLOPs", "parameters", "file,", "KiB", "ms"]
     assert [line.split()[0] for line in lines[1:]] == [row.state for row in result.rows]
-
-
-def test_distilling_is_a_state_of_its_own(model, tmp_path):
-    task = LayerTask(model, SHAPE, Agreement(model))
-    result = compress(Subject(task), options(tmp_path, flops=0.6, distill=3))
-    assert [row.state for row in result.rows] == ["original", "pruned", "distilled"]
-    assert result.rows[1].flops == result.rows[2].flops
-    again = load_pruned(network(), tmp_path / "out" / "pruned")
-    np.testing.assert_array_equal(again.head.weight.numpy(), model.head.weight.numpy())
 
 
 def test_a_ruined_cut_is_saved_and_not_trained(model, tmp_path):

@@ -74,13 +74,17 @@ CHINESE_SHARE = 0.35
 MAX_LENGTH = 25  # PaddleOCR's usual max_text_length
 
 
-def draw_text(rng: np.random.Generator, chinese: bool) -> tuple[str, bool]:
+def draw_text(rng: np.random.Generator, chinese: bool, characters: str | None = None) -> tuple[str, bool]:
     """A short text, and whether it is Chinese.
 
     Args:
         rng: Where the choice comes from.
         chinese: Whether it may be.
+        characters: Draw a text of these, each equally likely, instead of words.
     """
+    if characters is not None:
+        drawn = "".join(rng.choice(list("".join(characters.split())), size=rng.integers(3, 9)))
+        return drawn, chinese and not drawn.isascii()
     if chinese and rng.random() < CHINESE_SHARE:
         return str(rng.choice(CHINESE)), True
     if rng.random() < 0.25:

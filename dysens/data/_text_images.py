@@ -138,9 +138,11 @@ def draw_scene(
     return _photographed(rng, image), boxes
 
 
-def draw_line(rng: np.random.Generator, fonts: Fonts) -> tuple[Image.Image, str]:
+def draw_line(
+    rng: np.random.Generator, fonts: Fonts, characters: str | None = None
+) -> tuple[Image.Image, str]:
     """One line of text, cut out with a small margin and a slight tilt, as a detector would hand it on."""
-    text, mask = _draw_mask(rng, fonts, size=int(rng.integers(18, 41)))
+    text, mask = _draw_mask(rng, fonts, int(rng.integers(18, 41)), characters)
     tilted = mask.rotate(float(rng.uniform(-2, 2)), expand=True, resample=Image.Resampling.BICUBIC)
     left, top, right, bottom = (int(margin) for margin in rng.integers(1, 6, 4))
     size = left + tilted.width + right, top + tilted.height + bottom
@@ -154,9 +156,11 @@ def _font(path: Path, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(str(path), size)
 
 
-def _draw_mask(rng: np.random.Generator, fonts: Fonts, size: int) -> tuple[str, Image.Image]:
+def _draw_mask(
+    rng: np.random.Generator, fonts: Fonts, size: int, characters: str | None = None
+) -> tuple[str, Image.Image]:
     """A text and its white-on-black picture, two pixels larger than the ink on each side."""
-    text, chinese = draw_text(rng, chinese=bool(fonts.chinese))
+    text, chinese = draw_text(rng, bool(fonts.chinese), characters)
     files = fonts.chinese if chinese else fonts.latin
     font = _font(files[rng.integers(len(files))], size)
     left, top, right, bottom = (round(edge) for edge in font.getbbox(text))
@@ -259,7 +263,13 @@ def write_scenes(
     return _write_labels(Path(folder), lines)
 
 
-def write_lines(folder: str | Path, count: int, seed: int = 0, fonts: Fonts | None = None) -> Path:
+def write_lines(
+    folder: str | Path,
+    count: int,
+    seed: int = 0,
+    fonts: Fonts | None = None,
+    characters: str | None = None,
+) -> Path:
     """Draws single lines of text, for recognition.
 
     Args:
@@ -267,13 +277,19 @@ def write_lines(folder: str | Path, count: int, seed: int = 0, fonts: Fonts | No
         count: How many lines.
         seed: See `write_scenes`.
         fonts: By default `find_fonts`.
+        characters: Draw strings of these, each equally likely, instead of words; the fonts must have them.
 
     Returns:
         The label file: per line a file name, a tab, and the text.
+
+    Raises:
+        InputError: There is nothing to draw.
     """
+    if characters is not None and not characters.strip():
+        raise InputError("There are no characters to draw lines of.")
     fonts, lines = fonts or find_fonts(), []
     for name, path, rng in _images(Path(folder), count, seed):
-        image, text = draw_line(rng, fonts)
+        image, text = draw_line(rng, fonts, characters)
         image.save(path)
         lines.append(f"{name}\t{text}\n")
     return _write_labels(Path(folder), lines)

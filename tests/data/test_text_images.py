@@ -50,6 +50,16 @@ def test_lines_are_a_simple_data_set(tmp_path):
             assert image.height >= 16
 
 
+def test_lines_of_given_characters(tmp_path):
+    texts = [
+        text
+        for _, text in rows(write_lines(tmp_path / "set", 10, seed=2, fonts=LATIN, characters="A 7\u00e9"))
+    ]
+    assert set("".join(texts)) == set("A7\u00e9")
+    with pytest.raises(InputError, match="no characters to draw"):
+        write_lines(tmp_path / "none", 1, characters=" \n")
+
+
 @pytest.mark.parametrize("write", [write_scenes, write_lines])
 def test_seed_fixes_each_image_whatever_the_count(write, tmp_path):
     few, many, other = (

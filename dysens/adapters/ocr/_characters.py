@@ -181,6 +181,7 @@ def cut_characters(task: OcrTask, wanted: set[str], folder: Path) -> CharactersC
     expected = _ctc_logits(task)
     cut(task.network, plan)
     difference = _largest_change(expected, _ctc_logits(task), [0, *(1 + k for k in kept)])
+    folder = folder.resolve()  # PaddleOCR's programs are run from its own folder
     folder.mkdir(parents=True, exist_ok=True)
     dictionary = "".join(f"{known[index]}\n" for index in kept).encode("utf-8")
     write_file(folder / DICTIONARY, lambda place: place.write_bytes(dictionary))

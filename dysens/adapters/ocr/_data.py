@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 # Datasets of PaddleOCR that read images named in label files; others keep the same samples elsewhere.
 FROM_FILES = ("SimpleDataSet", "MultiScaleDataSet", "TextDetDataset", "TextRecDataset", "MSTextRecDataset")
+# Kinds of networks whose labels are lists of boxes; others have the text of a line, a class, or files of another form.
+LABELLED_BY_BOXES = ("det", "e2e", "kie")
 DRAWN_SIDE = (
     256  # of a detector's training image: large enough for every network, small enough to look at it often
 )
@@ -68,14 +70,22 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
                 f"{setting(f'{mode}.dataset.label_file_list=[...]')}, or draw a set with dysens.data.write_scenes."
             )
         lines = read_lines(path)
-        _check_lines(file, lines, delimiter)
+        _check_lines(file, lines, delimiter, section(config, "Architecture").get("model_type"))
         for number, line in enumerate(lines, start=1):
             image = line.partition(delimiter)[0]
-            if not image.startswith("[") and not (folder / image).is_file():
-                raise InputError(
-                    f'"{folder / image}", the image in line {number} of "{file}", is not there: '
-                    f"is {mode}.dataset.data_dir right?"
-                )
+            if not image.startswith("["):
+                _check_image(folder / image, f'line {number} of "{file}"', mode)
+
+
+def _check_image(image: Path, place: str, mode: str) -> None:
+    try:
+        size = image.stat().st_size if image.is_file() else None
+    except OSError as error:
+        raise InputError(f'"{image}", the image in {place}, cannot be read: {error.strerror}.') from error
+    if size is None:
+        raise InputError(f'"{image}", the image in {place}, is not there: is {mode}.dataset.data_dir right?')
+    if size == 0:
+        raise InputError(f'"{image}", the image in {place}, is an empty file.')
 
 
 def read_lines(path: Path) -> list[str]:
@@ -100,7 +110,7 @@ def read_lines(path: Path) -> list[str]:
     return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 
-def _check_lines(file: str, lines: list[str], delimiter: str) -> None:
+def _check_lines(file: str, lines: list[str], delimiter: str, kind: object) -> None:
     """Refuses a file in which a line is not an image, a tab and its label, or a label is cut short."""
     if not any(line.strip() for line in lines):
         raise InputError(f'The label file "{file}" is empty.')
@@ -113,8 +123,16 @@ def _check_lines(file: str, lines: list[str], delimiter: str) -> None:
             where = "is empty" if not line.strip() else f'is not an image, a tab and its label: "{line[:80]}"'
             raise InputError(f'Line {number} of {len(lines)} of the label file "{file}" {where}.{hint}')
         labels.append(label.strip())
-    if not (_is_list(labels[0]) or labels[0].startswith("[{")):
-        return  # the text of a line, which may be anything
+    if kind == "rec" and "" in labels:
+        logger.warning(
+            '%d of %d lines of "%s" have no text, the first is line %d; PaddleOCR takes other lines in their place.',
+            labels.count(""),
+            len(labels),
+            file,
+            labels.index("") + 1,
+        )
+    if kind not in LABELLED_BY_BOXES:
+        return  # the text of a line may be anything
     for number, label in enumerate(labels, start=1):
         # Parsing every label of a large set would take minutes; what is cut short lacks its end.
         whole = label.startswith("[") and label.endswith("]") if 1 < number < len(labels) else _is_list(label)

@@ -213,6 +213,11 @@ def test_label_file_of_another_kind(config, tmp_path):
             lambda text: text[: text.rindex("\t")],
             r"Line 8 of 8 .* is not an image, a tab",
         ),
+        (
+            "ch_PP-OCRv3_det",
+            lambda text: f"{text.partition(chr(9))[0]}\t\n{text}",
+            r"line 1 of 7 .* is cut short",
+        ),
         ("ch_PP-OCRv3_rec", lambda text: "\n" + text, r"Line 1 of 9 .* is empty"),
         ("ch_PP-OCRv3_rec", lambda text: "", r"is empty"),
         ("ch_PP-OCRv3_rec", lambda text: "\ufeff" + text, r"Line 1 .* byte-order mark"),
@@ -227,6 +232,29 @@ def test_a_label_file_that_is_cut_short_is_named(config, images, tmp_path, name,
     torn.write_text(damage(labels), encoding="utf-8")
     with pytest.raises(InputError, match=said):
         check_data(config(name, f"Eval.dataset.label_file_list=[{torn}]"), "Eval")
+
+
+def test_texts_like_lists_and_texts_that_are_empty(config, images, tmp_path, caplog):
+    """What a line says may look like a list; one that says nothing is told, as PaddleOCR reads another instead."""
+    names = [line.split("\t")[0] for line in (images / "rec_eval" / "label.txt").read_text().splitlines()]
+    labels = tmp_path / "label.txt"
+    labels.write_text("".join(f"{name}\t{text}\n" for name, text in zip(names, ["[12]", "a", "", "[{"])))
+    check_data(config("ch_PP-OCRv3_rec", f"Eval.dataset.label_file_list=[{labels}]"), "Eval")
+    assert "1 of 4 lines of" in caplog.text
+    assert "the first is line 3" in caplog.text
+
+
+def test_an_image_of_no_bytes(config, images, tmp_path):
+    (tmp_path / "a.png").touch()
+    labels = tmp_path / "label.txt"
+    labels.write_text("a.png\ttext\n")
+    given = config(
+        "ch_PP-OCRv3_rec",
+        f"Eval.dataset.label_file_list=[{labels}]",
+        f"Eval.dataset.data_dir={tmp_path}",
+    )
+    with pytest.raises(InputError, match=r"the image in line 1 of .* is an empty file"):
+        check_data(given, "Eval")
 
 
 def test_a_label_file_that_is_no_text_is_named(config, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +17,11 @@ import paddle
 
 from dysens._pickle import read_plain
 from dysens.adapters._shared import read_optimizer_state, seeded
-from dysens.adapters.ocr._config import section
+from dysens.adapters.ocr._config import network_section, section
 from dysens.adapters.ocr._data import SEED
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.errors import InputError
+from dysens.flags import setting
 from dysens.pruning import read_state, save_plan, set_optimizer_state
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
     missing = [key for key in NEEDED if key not in settings]
     if missing:
         raise InputError(f"Training needs Global.{', Global.'.join(missing)} in the config.")
+    _warn_of_an_untrained_guide(task)
     train_loader, eval_loader = task.train_dataloader(), task.eval_dataloader()
     optimizer, schedule = task.optimizer(steps_per_epoch=len(train_loader))
     network, optimizer, precision = _mixed_precision(settings, task.network, optimizer)
@@ -82,6 +85,28 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
             **{name: value for name, value in precision.items() if name in takes},
         )
     _take_the_best(task.network, Path(str(settings["save_model_dir"])) / BEST, began)
+
+
+def _warn_of_an_untrained_guide(task: OcrTask) -> None:
+    """Released recognisers lack the branch that guides training, and what an untrained one teaches is noise."""
+    head = network_section(task.config, task.submodel).get("Head") or {}
+    losses = [name for entry in section(task.config, "Loss").get("loss_config_list") or [] for name in entry]
+    if head.get("name") != "MultiHead" or task.weights is None or not set(losses) - {"CTCLoss"}:
+        return
+    guide = {".".join(name.split(".")[:2]) for name in task.weights.untouched if name.startswith("head.")}
+    place = next((n for n, entry in enumerate(head.get("head_list") or []) if "CTCHead" in entry), None)
+    if not guide or place is None or task.submodel is not None:
+        return
+    without = (
+        "Loss.loss_config_list=[{CTCLoss: null}]",
+        f"Architecture.Head.head_list.{place}.CTCHead.Neck.use_guide=false",
+    )
+    logger.warning(
+        "The weights have nothing for %s, which guides training: it begins with random values and teaches noise at first. For a "
+        "short training leave it out with %s.",
+        " and ".join(sorted(guide)),
+        " and ".join(setting(shlex.quote(each)) for each in without),
+    )
 
 
 def _scored_at_the_end(config: Mapping[str, Any], steps_per_epoch: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dysens.cli._files import kept_in
-from dysens.cli._models import model_name, subject_of
+from dysens.cli._models import model_name, subject_of, without_download
 from dysens.cli._options import (
     LOSSES,
     Command,
@@ -50,7 +50,7 @@ def _add_groups(parser: CommandParser) -> None:
 def _groups(options: Namespace, out: Output) -> None:
     from dysens.cli._tables import groups_text
 
-    ds = subject_of(model_name(options), options.criterion, options).ds
+    ds = subject_of(without_download(model_name(options)), options.criterion, options).ds
     if options.explain is not None:
         words = ds.explain(options.explain)
         out.result(words, {"name": options.explain, "explanation": words})

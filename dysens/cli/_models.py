@@ -166,6 +166,21 @@ def task_of(name: ModelName) -> Task:
     return makers[name.kind](name)
 
 
+def without_download(name: ModelName) -> ModelName:
+    """The same for a list of groups, which depends on no weights: those that a PaddleOCR config names by an address stay there."""
+    if name.kind != OCR or name.weights or name.resume:
+        return name
+
+    from dysens.adapters.ocr import load_config
+
+    settings = load_config(name.text, name.settings).get("Global") or {}
+    address = str(settings.get("checkpoints") or settings.get("pretrained_model"))
+    if not address.startswith(("http://", "https://")):
+        return name
+    logger.info("The groups depend on no weights: those at %s are not fetched.", address)
+    return replace(name, bare=True)
+
+
 def subject_of(
     name: ModelName, criterion: str = "fpgm", options: Namespace | None = None, task: Task | None = None
 ) -> Subject:

@@ -56,9 +56,15 @@ def test_a_paddleocr_config_from_sweep_to_pruned_checkpoint(dysens, scenes):
 
 
 @pytest.mark.once("paddle26")
-def test_the_training_forward_is_looked_at_without_training_data(dysens, scenes):
-    done = dysens("groups", *scenes[:-1], "--set", "Train.dataset.label_file_list=[nowhere.txt]", "--json")
+def test_groups_are_listed_without_training_data_and_without_a_download(dysens, scenes):
+    """The training forward is looked at, too."""
+    settings = (
+        "Train.dataset.label_file_list=[nowhere.txt]",
+        "Global.pretrained_model=https://nowhere.invalid/x",
+    )
+    done = dysens("groups", *scenes[:-1], *(word for text in settings for word in ("--set", text)), "--json")
     assert done.code == 0, done.err
+    assert "https://nowhere.invalid/x are not fetched" in done.err
     assert len(json.loads(done.out)["groups"]) > 20
 
 

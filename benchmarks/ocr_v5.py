@@ -94,12 +94,12 @@ def released_config(name: str) -> Path:
 
 
 def measured(task: OcrTask, folder: Path) -> dict[str, Any]:
-    """Score, costs and file of a network as it is; it is exported into a folder."""
+    """Costs, file and score of a network as it is; it is exported into a folder, and what is exported is scored."""
     exported = export(task, folder, task.images_to_compare())
     cost = cost_of(task.model, view_of(task.example_inputs))
     return {
-        "score": evaluate(task.model, task.evaluator),
-        "score_exported": score_exported(task, folder),
+        "score": score_exported(task, folder),
+        "apart": exported.difference,
         "flops": cost.flops,
         "bytes": file_size(exported.prefix),
     }

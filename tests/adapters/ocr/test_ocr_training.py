@@ -96,3 +96,94 @@ def test_without_a_gpu_mixed_precision_is_left_out_and_the_best_is_kept(config, 
     for name, tensor in task.network.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), best[name])
     assert has_plan(tmp_path / "best_accuracy")
+
+
+# What PaddleOCR 3's files for PP-OCRv5 have in `Global`, and configs of our own have not.
+STOCK = {
+    "debug": False,
+    "use_gpu": True,
+    "distributed": True,
+    "use_visualdl": False,
+    "infer_img": "doc/imgs_en/img_10.jpg",
+    "save_inference_dir": None,
+    "save_res_path": "checkpoints/predicts.txt",
+    "eval_batch_step": [0, 1500],
+    "calc_epoch_interval": 1,
+    "print_batch_step": 1,
+    "epoch_num": 1,
+}
+
+
+def stock_task(given, folder, transforms, **train):
+    """A task with the keys of a stock config: these transforms of `Train`, and its other sections updated."""
+    given["Global"] |= {**STOCK, "save_model_dir": str(folder), "d2s_train_image_shape": [3, 64, 96]}
+    given["profiler_options"] = None
+    given["Train"]["dataset"] |= {"transforms": transforms, **train.pop("dataset", {})}
+    given["Train"] |= train
+    given["Train"]["loader"] |= {"drop_last": False, "num_workers": 0, "batch_size_per_card": 4}
+    return OcrTask(given)
+
+
+def check_trained(task, folder, caplog):
+    before = task.model.parameters()[0].numpy().copy()
+    task.model.eval()
+    assert task.train_inputs[0].shape[0] == 2  # drawn images take the same way
+    train(task)
+    assert (task.model.parameters()[0].numpy() != before).any()
+    assert losses(caplog)
+    assert has_plan(folder / "best_accuracy")
+    exported = task.export(folder / "inference")
+    assert (folder / "inference" / "inference.yml").is_file()
+    assert exported.difference < 1e-4
+
+
+def test_a_recogniser_with_the_keys_of_a_stock_config_trains(config, tmp_path, caplog):
+    """Images of several heights from a sampler of their own, lines joined to longer ones, and augmentation."""
+    caplog.set_level(logging.INFO, logger="dysens.adapters.ocr")
+    transforms = [
+        {"DecodeImage": {"img_mode": "BGR", "channel_first": False}},
+        {"RecConAug": {"prob": 0.5, "ext_data_num": 2, "image_shape": [32, 96, 3], "max_text_length": 25}},
+        {"RecAug": None},
+        {"CTCLabelEncode": None},
+        {"KeepKeys": {"keep_keys": ["image", "label", "length", "valid_ratio"]}},
+    ]
+    sampler = {
+        "name": "MultiScaleSampler",
+        "scales": [[96, 32], [96, 32]],
+        "first_bs": 4,
+        "fix_bs": False,
+        "divided_factor": [8, 16],
+        "is_training": True,
+    }
+    dataset = {"name": "MultiScaleDataSet", "ds_width": False, "ext_op_transform_idx": 1}
+    given = config("rec_mv3_crnn", *TINY)
+    check_trained(stock_task(given, tmp_path, transforms, dataset=dataset, sampler=sampler), tmp_path, caplog)
+
+
+def test_a_detector_with_the_keys_of_a_stock_config_trains(config, tmp_path, caplog):
+    """Text that is copied and pasted, flips, rotations, and maps that shrink with the epochs."""
+    caplog.set_level(logging.INFO, logger="dysens.adapters.ocr")
+    flips = [
+        {"type": "Fliplr", "args": {"p": 0.5}},
+        {"type": "Affine", "args": {"rotate": [-10, 10]}},
+        {"type": "Resize", "args": {"size": [0.5, 3]}},
+    ]
+    given = config("det_mv3_db")
+    normalize = next(each for each in given["Train"]["dataset"]["transforms"] if "NormalizeImage" in each)
+    transforms = [
+        {"DecodeImage": {"img_mode": "BGR", "channel_first": False}},
+        {"DetLabelEncode": None},
+        {"CopyPaste": None},
+        {"IaaAugment": {"augmenter_args": flips}},
+        {"EastRandomCropData": {"size": [96, 64], "max_tries": 50, "keep_ratio": True}},
+        {"MakeBorderMap": {"shrink_ratio": 0.4, "thresh_min": 0.3, "thresh_max": 0.7, "total_epoch": 1}},
+        {"MakeShrinkMap": {"shrink_ratio": 0.4, "min_text_size": 8, "total_epoch": 1}},
+        normalize,
+        {"ToCHWImage": None},
+        {
+            "KeepKeys": {
+                "keep_keys": ["image", "threshold_map", "threshold_mask", "shrink_map", "shrink_mask"]
+            }
+        },
+    ]
+    check_trained(stock_task(given, tmp_path, transforms), tmp_path, caplog)

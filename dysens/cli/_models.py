@@ -167,7 +167,7 @@ def task_of(name: ModelName) -> Task:
 
 
 def without_download(name: ModelName) -> ModelName:
-    """The same for a list of groups, which depends on no weights: those that a PaddleOCR config names by an address stay there."""
+    """The same for a list of groups, which depends on no weights: those that an OCR config names by an address are left out."""
     if name.kind != OCR or name.weights or name.resume:
         return name
 

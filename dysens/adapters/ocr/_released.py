@@ -51,7 +51,7 @@ def released_model(name: str) -> Path:
         return _in_onnx_wheel(ONNX_MODELS[name], name)
     if name in ELSEWHERE:
         raise InputError(
-            f'The weights of "{name}" are in no Python package: download {name}_pretrained.pdparams, which PaddleOCR\'s list '
+            f'No package has "{name}" as weights to train: download {name}_pretrained.pdparams, which PaddleOCR\'s list '
             "of models names, and give its path or its address as the config's weights."
         )
     known = released_names()
@@ -127,7 +127,7 @@ def find_weights(source: str | Path) -> Path:
             or path.name in released_names()
         ):
             return released_model(path.name) / "inference"
-        hint = nearest(path.name, released_names())
+        hint = nearest(path.name, [*released_names(), *ELSEWHERE])
     else:
         hint = ""
     raise InputError(

@@ -103,8 +103,11 @@ def test_a_file_that_is_no_onnx_model(tmp_path):
 
 
 def test_where_other_models_can_be_had():
-    with pytest.raises(InputError, match="download PP-OCRv5_server_det_pretrained"):
-        find_weights("PP-OCRv5_server_det")
+    for name in ("PP-OCRv5_server_det", "PP-OCRv6_small_rec", "PP-OCRv6_tiny_det"):
+        with pytest.raises(InputError, match=f"download {name}_pretrained.pdparams"):
+            find_weights(name)
+    with pytest.raises(InputError, match='did you mean "PP-OCRv6_tiny_det"'):
+        find_weights("PP-OCRv6_tiny_dte")
 
 
 @pytest.fixture

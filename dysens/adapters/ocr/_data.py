@@ -70,7 +70,7 @@ def check_data(config: Mapping[str, Any], mode: str) -> None:
                 f"{setting(f'{mode}.dataset.label_file_list=[...]')}, or draw a set with dysens.data.write_scenes."
             )
         lines = read_lines(path)
-        _check_lines(file, lines, delimiter, section(config, "Architecture").get("model_type"))
+        _check_lines(file, lines, delimiter, (config.get("Architecture") or {}).get("model_type"))
         for number, line in enumerate(lines, start=1):
             image = line.partition(delimiter)[0]
             if not image.startswith("["):
@@ -131,7 +131,8 @@ def _check_lines(file: str, lines: list[str], delimiter: str, kind: object) -> N
             file,
             labels.index("") + 1,
         )
-    if kind not in LABELLED_BY_BOXES:
+    looks = _is_list(labels[0]) or labels[0].startswith("[{")  # all there is where no network is described
+    if not (looks if kind is None else kind in LABELLED_BY_BOXES):
         return  # the text of a line may be anything
     for number, label in enumerate(labels, start=1):
         # Parsing every label of a large set would take minutes; what is cut short lacks its end.

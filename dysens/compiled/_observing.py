@@ -7,6 +7,7 @@ any of that, what a forward does follows from the sizes of its inputs and from t
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import threading
@@ -175,6 +176,10 @@ def noticing(model: paddle.nn.Layer) -> Iterator[Notes]:
             _patch_counts(notes, patches)
             _replace(patches, paddle, "get_flags", _asking(paddle.get_flags, notes))
             _patch_layer(notes, patches)
+            # What a garbage collection happens to run (callbacks that take the time, finalizers) is no part of the forward.
+            if gc.isenabled():
+                gc.disable()
+                patches.callback(gc.enable)
             if sys.getprofile() is None:  # a profiler of somebody else stays
                 sys.setprofile(_profile(notes))
                 patches.callback(sys.setprofile, None)

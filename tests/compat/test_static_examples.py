@@ -28,7 +28,7 @@ old_programs = pytest.mark.skipif(PIR, reason="runs in a process with FLAGS_enab
 @pytest.mark.skipif(not PIR, reason="such programs are this Paddle's own")
 def test_on_paddle_3_with_the_flag() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__],
         env={**os.environ, "FLAGS_enable_pir_api": "0"},
         capture_output=True,
         text=True,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import time
 
 import numpy as np
 import paddle
@@ -389,6 +391,30 @@ def test_what_is_only_written_is_no_obstacle():
     model = made(WriteOnly)
     evaluator = Closeness(batches((2, 12), (2, 14), (3, 12)))
     DygraphSensitivity(model, SHAPE).sensitive(evaluator, [0.5], progress=False, fast="on")
+
+
+class Allocating(Net):
+    """Makes so many objects that a garbage collection falls into its forward."""
+
+    def between(self, x, h):
+        return h * len([[number] for number in range(20_000)])
+
+
+def test_what_a_garbage_collection_runs_is_no_part_of_the_forward():
+    collected = []
+
+    def clock(phase, info):
+        collected.append(time.perf_counter())
+
+    model = made(Allocating)
+    gc.callbacks.append(clock)
+    try:
+        ds = DygraphSensitivity(model, SHAPE)
+        ds.sensitive(Closeness(batches((2, 12))), [0.5], progress=False, fast="on")
+    finally:
+        gc.callbacks.remove(clock)
+    assert collected
+    assert gc.isenabled()
 
 
 class Leaving(Net):

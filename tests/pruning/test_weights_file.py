@@ -218,7 +218,7 @@ def test_other_contents_are_refused_in_words(tmp_path):
     for content, message in (
         (b"", "cut short"),
         (pickle.dumps([1]), "not a dictionary"),
-        (pickle.dumps({1: 2}), "no name"),
+        (pickle.dumps({1: 2}), "not a name"),
     ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=rf"file\.pdparams.*{message}.*\.$"):

@@ -173,7 +173,9 @@ def without_download(name: ModelName) -> ModelName:
 
     from dysens.adapters.ocr import load_config
 
-    settings = load_config(name.text, name.settings).get("Global") or {}
+    settings = load_config(name.text, name.settings).get("Global")
+    if not isinstance(settings, Mapping):
+        return name  # whoever builds the model says what is wrong with it
     address = str(settings.get("checkpoints") or settings.get("pretrained_model"))
     if not address.startswith(("http://", "https://")):
         return name

@@ -134,7 +134,7 @@ class LiveModel:
             raise UnservableError("its forward writes to weights or buffers")
         self._refuse_leavings(given, notes.written_first)
         self._refuse_memory(call, outputs, plain, notes)
-        self._refuse_new_tensors(call, kept)
+        self._refuse_new_tensors(call, kept, notes.written_first)
         if largest_difference(given, list(call.tensors)) != 0:
             raise UnservableError("its forward writes into its inputs")
         shares = tuple((end - start) / seconds for end in ends)
@@ -189,13 +189,18 @@ class LiveModel:
                         f"its forward leaves tensors in {Place(path, name, None)}, which others may read"
                     )
 
-    def _refuse_new_tensors(self, call: Packed, before: Mapping[str, Sequence[paddle.Tensor]]) -> None:
-        """Tensors that every call leaves in containers; what only the first one does is a cache, which a copy has inside."""
-        after = self._attributes.tensors()
+    def _refuse_new_tensors(
+        self, call: Packed, before: Mapping[str, Sequence[paddle.Tensor]], written: set[tuple[int, str]]
+    ) -> None:
+        """Tensors that every call leaves in containers; what only the first one does is a cache, which a copy has inside.
+
+        Attributes that the forward assigns are left to `_refuse_leavings`: they may hold the inputs, as in PaddleDetection.
+        """
+        after = self._attributes.tensors(written)
         if not _new(before, after):
             return
         self.run(call)
-        places = _new(after, self._attributes.tensors())
+        places = _new(after, self._attributes.tensors(written))
         if places:
             raise UnservableError(f"its forward leaves tensors in {places[0]}, which others may read")
 

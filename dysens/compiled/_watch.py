@@ -178,8 +178,8 @@ class AttributeWatch:
             found["os.environ"] = dict(os.environ)
         return found
 
-    def tensors(self) -> dict[str, list[paddle.Tensor]]:
-        """The tensors that are kept neither as parameters nor as buffers, by where they are."""
+    def tensors(self, apart_from: Set[tuple[int, str]] = frozenset()) -> dict[str, list[paddle.Tensor]]:
+        """The tensors that are kept neither as parameters nor as buffers, by where they are; some attributes may be left out."""
         layers = list(self._model.named_sublayers(include_self=True))
         watched = frozenset(id(layer) for _, layer in layers)
         found = {
@@ -187,6 +187,7 @@ class AttributeWatch:
             for path, layer in layers
             for name, value in layer.__dict__.items()
             if name not in PADDLES_OWN and name != "forward" and not isinstance(value, PLAIN)
+            if (id(layer), name) not in apart_from
         }
         found.update(
             {f'"{place}"': tensors_in(owner.get(name), watched) for place, owner, name in self._named.found}

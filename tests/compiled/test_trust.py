@@ -383,7 +383,7 @@ class WriteOnly(Net):
         self.height = None
 
     def between(self, x, h):
-        self.inputs, self.height = x, x.shape[2]
+        self.inputs, self.height = {"image": x}, x.shape[2]
         return h * self.height
 
 

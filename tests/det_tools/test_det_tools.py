@@ -172,7 +172,7 @@ def slim(tmp_path):
         (["--steps", "train", "--save", "none"], "run the step prune first"),
         (["--steps", "sweep", "--pruned_ratios", "1.5"], "1.5"),
         (["--steps", "train", "--resume", "none"], "none.pdparams is not there"),
-        (["--steps", "prune", "train", "--resume", "none"], "--resume goes on with a fine-tuning"),
+        (["--steps", "prune", "train", "--resume", "none"], "--resume continues a fine-tuning"),
     ],
 )
 def test_bad_options_are_sentences(layout_options, options, sentence, monkeypatch, tmp_path):

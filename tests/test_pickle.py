@@ -135,7 +135,7 @@ def test_the_old_ways_to_call_are_refused_by_name(data, tmp_path, monkeypatch):
             {"a": {2}},
             Path("a"),
             OrderedDict,
-            print,
+            len,
         ),
         *(np.array(["a"]), np.array([b"a"]), np.array([None]), np.datetime64("2020"), np.uint64(3)),
         *(np.zeros(2, "i4,f4"), np.zeros(2, [("a", "O")]), np.zeros(2, "2f4").view("V4")),

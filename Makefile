@@ -22,10 +22,10 @@ QUIETLY := GLOG_minloglevel=2 PYTHONWARNINGS=ignore::UserWarning
 
 help:
 	@sed -n '2,5s/^#   //p' Makefile
-	@echo 'make test-all  everything on both stacks, with many random networks drawn anew: half an hour'
+	@echo 'make test-all  everything on both stacks, with many random networks drawn anew: much longer'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make docs      the documents and the API reference as a site, in output/site'
-	@echo 'make bench     how fast it is, against PaddleSlim: docs/benchmarks.md (an hour on an idle machine)'
+	@echo 'make bench     how fast it is, against PaddleSlim: docs/benchmarks.md (a long run on an idle machine)'
 	@echo 'make venvs     only build .venvs/paddle3 and .venvs/paddle26'
 	@echo 'make clean     remove caches and output/, keep .venvs'
 

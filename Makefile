@@ -8,7 +8,8 @@
 PYTHON ?= python3
 # What demo-ocr is about: det or rec
 OCR ?= det
-PIP_QUIET := -qq --disable-pip-version-check
+# Python compiles what it imports; to compile all that a package holds takes longer than to install it.
+PIP_QUIET := -qq --disable-pip-version-check --no-compile
 PADDLE3 := .venvs/paddle3/bin/python
 PADDLE26 := .venvs/paddle26/bin/python
 NODEPS := configs/ocr/requirements-nodeps.txt configs/det/requirements-nodeps.txt tests/requirements-nodeps.txt
@@ -59,6 +60,8 @@ test: venvs
 # process, as people have them. Pytest's 5 says that all of a process's tests are the other stack's.
 TOOLBOXES := $(addprefix tests/,adapters demos det_tools pipeline)
 COMMANDS := $(addprefix tests/,cli compress)
+# The slowest tests, as many as this, are listed at the end of each process's output.
+DURATIONS := 8
 ANALYSES := $(addprefix tests/,compat programs compiled costs criteria data engines evaluators groups)
 OTHERS := $(filter-out %__pycache__ %golden $(TOOLBOXES) $(COMMANDS) $(ANALYSES),$(patsubst %/,%,$(wildcard tests/*/)))
 .PHONY: test-paddle3 test-paddle26
@@ -66,7 +69,7 @@ test-paddle3 test-paddle26: test-%: .venvs/%/.stamp
 	@: > output/$@.log; status=0; \
 	for rooms in "$(TOOLBOXES)" "$(COMMANDS)" "$(ANALYSES)" "$(OTHERS) $(sort $(wildcard tests/test_*.py))"; do \
 		echo "== $*: $$rooms" >> output/$@.log; \
-		OMP_NUM_THREADS=1 DYSENS_RANDOM_NETWORKS=$(NETWORKS) .venvs/$*/bin/python -m pytest -p no:cacheprovider --durations=8 \
+		OMP_NUM_THREADS=1 DYSENS_RANDOM_NETWORKS=$(NETWORKS) .venvs/$*/bin/python -m pytest -p no:cacheprovider --durations=$(DURATIONS) \
 			$(SHARE) $$rooms >> output/$@.log 2>&1; code=$$?; \
 		[ $$code -eq 0 ] || [ $$code -eq 5 ] || { status=$$code; echo "== $*: exit code $$code" >> output/$@.log; }; \
 	done; cat output/$@.log; exit $$status

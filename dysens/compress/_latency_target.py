@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 Runtime = Union[str, Sequence[str], Callable[[Path], float]]
 """A name, a command, or a function; the latter two are given the folder of an exported model."""
 
+_Run = Callable[[Mapping[str, np.ndarray]], Any]
+
 NAME = "inference"  # of the files in the folder of an exported model
 _ROUNDS = 30
 _OWN_ROUNDS = 3  # of a function or command, which takes its own median
@@ -51,7 +53,7 @@ def export(model: nn.Layer, view: View, folder: Path, rewrite: bool = False) -> 
     Raises:
         InputError: It cannot be exported.
     """
-    specs = map_leaves(_spec, list(view.arguments))
+    specs = _specs(view)
 
     def attempt(surroundings: AbstractContextManager[None]) -> None:
         for stale in model_files(folder / NAME):
@@ -80,12 +82,21 @@ def export(model: nn.Layer, view: View, folder: Path, rewrite: bool = False) -> 
     return rewrite
 
 
-def _spec(leaf: Any) -> Any:
-    return InputSpec(list(leaf.shape), leaf.dtype) if isinstance(leaf, paddle.Tensor) else leaf
+def _specs(view: View) -> list[Any]:
+    """The arguments' shapes, named: of inputs that the network does not use, the exported program knows nothing."""
+    names = iter(_arrays(view))
+
+    def spec(leaf: Any) -> Any:
+        return (
+            InputSpec(list(leaf.shape), leaf.dtype, next(names)) if isinstance(leaf, paddle.Tensor) else leaf
+        )
+
+    return list(map_leaves(spec, list(view.arguments)))
 
 
-def _arrays(view: View) -> list[np.ndarray]:
-    return [leaf.numpy() for leaf in leaves(view.arguments) if isinstance(leaf, paddle.Tensor)]
+def _arrays(view: View) -> dict[str, np.ndarray]:
+    tensors = [leaf for leaf in leaves(view.arguments) if isinstance(leaf, paddle.Tensor)]
+    return {f"input_{place}": tensor.numpy() for place, tensor in enumerate(tensors)}
 
 
 def milliseconds(folders: Mapping[str, Path], view: View, runtime: Runtime = "paddle") -> dict[str, float]:
@@ -191,7 +202,7 @@ def _checked(value: Any) -> float:
     return float(value)
 
 
-def _timed(run: Callable[[Sequence[np.ndarray]], Any], arrays: Sequence[np.ndarray]) -> Callable[[], float]:
+def _timed(run: _Run, arrays: Mapping[str, np.ndarray]) -> Callable[[], float]:
     run(arrays)  # the first answer takes longer
 
     def once() -> float:
@@ -239,23 +250,24 @@ def _imported(package: str) -> Any:
         ) from error
 
 
-def _openvino(folder: Path) -> Callable[[Sequence[np.ndarray]], Any]:
+def _openvino(folder: Path) -> _Run:
     openvino = _imported("openvino")
 
     program = folder / f"{NAME}.pdmodel"
     source = program if program.is_file() else _onnx(folder)  # it reads no program of Paddle 3
     compiled = openvino.Core().compile_model(str(source), "CPU", {"INFERENCE_NUM_THREADS": 1})
-    return lambda arrays: compiled(list(arrays))
+    names = [each.any_name for each in compiled.inputs]
+    return lambda arrays: compiled({name: arrays[name] for name in names})
 
 
-def _onnxruntime(folder: Path) -> Callable[[Sequence[np.ndarray]], Any]:
+def _onnxruntime(folder: Path) -> _Run:
     onnxruntime = _imported("onnxruntime")
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(_onnx(folder)), options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
-    return lambda arrays: session.run(None, dict(zip(names, arrays)))
+    return lambda arrays: session.run(None, {name: arrays[name] for name in names})
 
 
 def _onnx(folder: Path) -> Path:
@@ -267,7 +279,7 @@ def _onnx(folder: Path) -> Path:
     return target
 
 
-_LIBRARIES: dict[str, Callable[[Path], Callable[[Sequence[np.ndarray]], Any]]] = {
+_LIBRARIES: dict[str, Callable[[Path], _Run]] = {
     "openvino": _openvino,
     "onnxruntime": _onnxruntime,
 }

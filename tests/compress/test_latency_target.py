@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
+import paddle
 import pytest
+from paddle import nn
 
 from dysens import DygraphSensitivity
 from dysens.compress import check_runtime, timed_cost
@@ -97,3 +99,28 @@ def test_layers_are_weighed_by_their_time(tmp_path):
     share = {path: timed.by_layer[path] / timed.flops for path in cost.by_layer}
     least = min(cost.by_layer, key=lambda path: cost.by_layer[path])
     assert share[least] > cost.by_layer[least] / cost.flops
+
+
+class TakesMore(nn.Layer):
+    """Is handed a dictionary, as PaddleDetection's networks are, and uses a part of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = networks.SmallNet(width=32)
+
+    def forward(self, inputs):
+        return self.inner(inputs["image"])
+
+
+@pytest.mark.parametrize("runtime", ["paddle", "openvino"])
+def test_a_network_that_does_not_use_all_its_inputs_is_timed(runtime):
+    if runtime == "openvino":
+        pytest.importorskip("openvino")
+    calls = [
+        {"scale": paddle.ones([2, 2]), "image": paddle.randn([2, *SHAPE[1:]]), "id": paddle.zeros([2, 1])}
+        for _ in range(4)
+    ]
+    ds = DygraphSensitivity(made(TakesMore), (calls[0],))
+    outcome = ds.compress(calls, flops=0.3, align=None, runtime=runtime, progress=False)
+    assert outcome.ms_after is not None
+    assert outcome.ms_after > 0

@@ -105,6 +105,7 @@ def test_two_processes_with_a_ratio_each_give_what_one_gives(pruned, layout_opti
     assert points_in(both) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.once("test-all")  # workers are tested in sweep, and by `dysens` in cli
 def test_workers_give_what_one_process_gives(pruned, layout_options, tmp_path):
     journal = tmp_path / "shared.jsonl"
     only = ("--pruned_params", PARAMS, "--fast", "off", "--steps", "sweep", "--pruned_ratios", "0.5")
@@ -115,6 +116,7 @@ def test_workers_give_what_one_process_gives(pruned, layout_options, tmp_path):
     )
 
 
+@pytest.mark.once("test-all")  # pickles are continued in sweep and results, on both stacks
 def test_a_pickle_of_paddleslim_is_continued_and_chosen_by(pruned, layout_options, tmp_path):
     """In a process of its own, as PaddleSlim knows parameters by automatic names. Three of the four groups are in it."""
     names = {

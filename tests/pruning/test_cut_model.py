@@ -212,11 +212,12 @@ def test_training_goes_on_with_the_same_optimizer(kind):
 
 def test_training_goes_on_without_telling_dysens_of_the_optimizer():
     model = made(SmallNet)
+    model.dropout.p = 0.0  # what it drops differs from process to process
     ds, ratios = halved(model)
     ds.prune_vars(ratios)
     optimizer = paddle.optimizer.Adam(0.01, parameters=model.parameters())
     losses = [train_step(model, optimizer, images(), LABELS) for _ in range(12)]
-    assert losses[-1] < losses[0]
+    assert losses[-1] < 0.7 * losses[0], losses
 
 
 def test_a_cut_recurrent_network_trains():

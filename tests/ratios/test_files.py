@@ -127,7 +127,7 @@ PRUNER = "slim: Pruner\nPruner: {{criterion: {}, pruned_params: {}, pruned_ratio
     [
         ("a: [", "is neither YAML nor JSON"),
         ("a: &x [*x]", "is neither YAML nor JSON"),
-        ("[" * 5_000, "is neither YAML nor JSON"),
+        ("[" * 1_000, "is neither YAML nor JSON"),
         ("a: 2001-99-99", "is neither YAML nor JSON"),
         ("a: 0.5\n---\nb: 0.5", "is neither YAML nor JSON"),
         ("a: !!python/object/apply:os.system [ls]", "is neither YAML nor JSON"),

@@ -103,6 +103,20 @@ def needed(program: Any, outputs: Iterable[Any], given: Iterable[Any]) -> list[A
     return [value for name, value in known.items() if name in wanted]
 
 
+def used_inputs(static: paddle.nn.Layer) -> set[str]:
+    """The names of those inputs that the outputs are computed from: Paddle exports no program with any other.
+
+    Args:
+        static: What ``to_static`` returned; its input specs have names.
+    """
+    program = static.forward.concrete_program  # type: ignore[attr-defined]  # what `to_static` put there
+    outputs, inputs = (
+        [value for value in paddle.utils.flatten(values) if isinstance(value, SYMBOLIC)]
+        for values in (program.outputs, program.inputs)
+    )
+    return {value.name for value in needed(program.main_program, outputs, inputs)}
+
+
 def forget_failed_trace(program: Any) -> None:
     """Let Paddle forget the weights that it noted for a program whose tracing failed.
 

@@ -21,7 +21,7 @@ import paddle
 from paddle import nn
 from paddle.static import InputSpec
 
-from dysens.compiled import SYMPTOM, interpolation_rewritten
+from dysens.compiled import SYMPTOM, interpolation_rewritten, used_inputs
 from dysens.costs import Predictor, median_seconds, model_files
 from dysens.errors import DysensError, InputError, MissingExtraError, in_a_sentence
 from dysens.model import View, eagerly, leaves, map_leaves, preserved
@@ -61,7 +61,9 @@ def export(model: nn.Layer, view: View, folder: Path, rewrite: bool = False) -> 
         with surroundings, preserved(model), paddle.no_grad():
             model.eval()
             static = paddle.jit.to_static(model, input_spec=specs, full_graph=True)
-            paddle.jit.save(static, str(folder / NAME))
+            used = used_inputs(static)
+            taken = [spec for spec in leaves(specs) if isinstance(spec, InputSpec) and spec.name in used]
+            paddle.jit.save(static, str(folder / NAME), input_spec=taken)
         Predictor(folder / NAME).answer(_arrays(view))
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import yaml
 from paddle.static import InputSpec
 
 from dysens.adapters.det._ppdet import import_ppdet, quiet
-from dysens.compiled import SYMBOLIC, needed
+from dysens.compiled import used_inputs
 from dysens.costs import Array, Predictor, file_size
 from dysens.errors import InputError, ProofError
 from dysens.evaluators import evaluate
@@ -119,21 +119,14 @@ def score_exported(task: DetTask, source: str | Path) -> float:
 
 
 def _input_spec(task: DetTask) -> dict[str, InputSpec]:
-    """Those of the inputs that boxes are computed from: Paddle 2 exports no program with any other."""
+    """Those of the inputs that boxes are computed from."""
     spec = {
         "image": InputSpec([-1, 3, *task.input_size], "float32", "image"),
         "im_shape": InputSpec([-1, 2], "float32", "im_shape"),
         "scale_factor": InputSpec([-1, 2], "float32", "scale_factor"),
     }
     with preserved(task.model):  # to_static stays on a layer, with its input_spec
-        program = paddle.jit.to_static(
-            task.model, input_spec=[spec], full_graph=True
-        ).forward.concrete_program
-    outputs, inputs = (
-        [value for value in paddle.utils.flatten(values) if isinstance(value, SYMBOLIC)]
-        for values in (program.outputs, program.inputs)
-    )
-    used = {value.name for value in needed(program.main_program, outputs, inputs)}
+        used = used_inputs(paddle.jit.to_static(task.model, input_spec=[spec], full_graph=True))
     return {name: each for name, each in spec.items() if name in used}
 
 

@@ -15,7 +15,8 @@ import yaml
 from paddle import nn
 
 from dysens.adapters.ocr._config import network_sections, section
-from dysens.adapters.ocr._data import label_files, label_texts, read_dictionary
+from dysens.adapters.ocr._data import read_dictionary
+from dysens.adapters.ocr._labels import label_files, label_texts
 from dysens.adapters.ocr._unfuse import has_fused_branches, unfused_state
 from dysens.atomic import write_file
 from dysens.errors import InputError, ProofError, nearest

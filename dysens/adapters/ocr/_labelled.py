@@ -12,8 +12,9 @@ from typing import Any
 import paddle
 import yaml
 
-from dysens.adapters.ocr._data import build_loader, read_dictionary, read_lines
+from dysens.adapters.ocr._data import build_loader, read_dictionary
 from dysens.adapters.ocr._evaluators import OcrEvaluator, evaluator_for
+from dysens.adapters.ocr._labels import read_lines
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.errors import InputError
 from dysens.flags import setting
@@ -109,7 +110,7 @@ def labelled_evaluator(
                 dictionary, settings, Path(folder), classes, config["Global"]
             )
         ppocr = load_ppocr()
-        loader = build_loader(config, "Eval", paddle.device._convert_to_place("cpu"))
+        loader = build_loader(config, "Eval", paddle.device._convert_to_place("cpu"), scored=True)
         post_process = ppocr.build_post_process(dict(config["PostProcess"]), config["Global"])
 
     def read(outputs: Any, batch: Sequence[Any]) -> Any:

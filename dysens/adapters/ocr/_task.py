@@ -16,9 +16,10 @@ import paddle
 from dysens.adapters._shared import seeded
 from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.ocr._config import fill_out_channels, input_shape, network_name, section, takes_labels
-from dysens.adapters.ocr._data import SEED, build_loader, drawn_samples, first_samples, label_files
+from dysens.adapters.ocr._data import SEED, build_loader, drawn_samples, first_samples
 from dysens.adapters.ocr._evaluators import OcrEvaluator, evaluator_for
 from dysens.adapters.ocr._export import export, score_exported
+from dysens.adapters.ocr._labels import label_files
 from dysens.adapters.ocr._ppocr import Ppocr, load_ppocr
 from dysens.adapters.ocr._released import find_weights, released_dictionary
 from dysens.adapters.ocr._training import train
@@ -244,7 +245,7 @@ class OcrTask(Task):
 
     def eval_dataloader(self) -> Any:
         """PaddleOCR's loader of ``Eval``."""
-        return build_loader(self.config, "Eval", self.place)
+        return build_loader(self.config, "Eval", self.place, scored=True)
 
     def train_dataloader(self) -> Any:
         """PaddleOCR's loader of ``Train``."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import shutil
 
 import numpy as np
 import paddle
 import pytest
 
 from dysens.adapters.ocr import OcrTask, load_ppocr
-from dysens.adapters.ocr._data import check_data
+from dysens.adapters.ocr._labels import check_data
 from dysens.errors import InputError
 
 SMALL_CROPS = "Train.dataset.transforms.2.EastRandomCropData.size=[96,64]"
@@ -255,6 +256,59 @@ def test_an_image_of_no_bytes(config, images, tmp_path):
     )
     with pytest.raises(InputError, match=r"the image in line 1 of .* is an empty file"):
         check_data(given, "Eval")
+
+
+def _with_a_damaged_image(images, folder, number):
+    """The lines to score on, one of whose files begins like an image and goes on as something else."""
+    copied = shutil.copytree(images / "rec_eval", folder / "rec")
+    name = (copied / "label.txt").read_text(encoding="utf-8").splitlines()[number - 1].split("\t")[0]
+    (copied / name).write_bytes((copied / name).read_bytes()[:20] + b"<html>404</html>")
+    return copied, name
+
+
+def test_a_damaged_image_to_score_on_is_refused(config, images, tmp_path):
+    folder, name = _with_a_damaged_image(images, tmp_path, 3)
+    task = OcrTask(
+        config(
+            "ch_PP-OCRv3_rec",
+            f"Eval.dataset.label_file_list=[{folder}/label.txt]",
+            f"Eval.dataset.data_dir={folder}",
+        )
+    )
+    with pytest.raises(InputError, match=rf"{name}.*the image in line 3 of .*label.txt.* cannot be decoded"):
+        _ = task.evaluator
+
+
+def test_a_damaged_image_to_train_on_is_warned_of_once(config, images, tmp_path, caplog):
+    """PaddleOCR goes on with another one, as it would for a user of its own tools."""
+    folder, name = _with_a_damaged_image(images, tmp_path, 3)
+    task = OcrTask(
+        config(
+            "ch_PP-OCRv3_rec",
+            f"Train.dataset.label_file_list=[{folder}/label.txt]",
+            f"Train.dataset.data_dir={folder}",
+            "Train.loader.num_workers=0",
+            "Train.loader.batch_size_per_card=4",
+        )
+    )
+    loader = task.train_dataloader()
+    shapes = [batch[0].shape for _ in range(2) for batch in loader]
+    assert [shape[0] for shape in shapes] == [4] * len(shapes)
+    said = [each.getMessage() for each in caplog.records if "cannot be decoded" in each.getMessage()]
+    assert len(said) == 1
+    assert name in said[0]
+    assert "the image in line 3 of" in said[0]
+    assert sum(1 for _ in task.unlabelled().batches) > 0  # calibrating is no scoring
+
+
+def test_labels_that_paddleocr_passes_over_are_counted(config, images, tmp_path, caplog):
+    names = [line.split("\t")[0] for line in (images / "rec_eval" / "label.txt").read_text().splitlines()]
+    labels = tmp_path / "label.txt"
+    texts = ["good", "far too long " * 9, "fine", "\ue000\ue001"]  # the last is in no dictionary
+    labels.write_text("".join(f"{name}\t{text}\n" for name, text in zip(names, texts)), encoding="utf-8")
+    OcrTask(config("ch_PP-OCRv3_rec", f"Eval.dataset.label_file_list=[{labels}]")).eval_dataloader()
+    assert "2 of 4 labels of Eval cannot be encoded" in caplog.text
+    assert "the first is line 2 of" in caplog.text
 
 
 def test_a_label_file_that_is_no_text_is_named(config, tmp_path):

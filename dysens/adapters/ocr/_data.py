@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,29 @@ def build_loader(config: Mapping[str, Any], mode: str, place: Any, scored: bool 
     if scored and section(config, f"{mode}.dataset").get("name") in FROM_FILES:
         check_samples(loader.dataset, config, mode)
     return loader
+
+
+class Batches:
+    """The batches of a loader; its workers end with the last batch that somebody takes.
+
+    Paddle keeps a reference to an iterator that was left early, so that its processes would stay until the program ends.
+
+    Args:
+        loader: PaddleOCR's.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._loader)
+        try:
+            yield from batches
+        finally:
+            batches._try_shutdown_all()
 
 
 def drawn_samples(config: Mapping[str, Any], folder: Path, place: Any, count: int) -> list[Any]:

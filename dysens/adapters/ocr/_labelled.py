@@ -12,7 +12,7 @@ from typing import Any
 import paddle
 import yaml
 
-from dysens.adapters.ocr._data import build_loader, read_dictionary
+from dysens.adapters.ocr._data import Batches, build_loader, read_dictionary
 from dysens.adapters.ocr._evaluators import OcrEvaluator, evaluator_for
 from dysens.adapters.ocr._labels import read_lines
 from dysens.adapters.ocr._ppocr import load_ppocr
@@ -121,7 +121,7 @@ def labelled_evaluator(
     where = "/".join(file.parts[-2:])
     return evaluator_for(metric["name"])(
         f"{metric['name']}.{metric['main_indicator']} on {where} ({len(loader.dataset)} images)",
-        loader,
+        Batches(loader),
         read,
         lambda: ppocr.build_metric(dict(metric)),
     )

@@ -16,7 +16,7 @@ import paddle
 from dysens.adapters._shared import seeded
 from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.ocr._config import fill_out_channels, input_shape, network_name, section, takes_labels
-from dysens.adapters.ocr._data import SEED, build_loader, drawn_samples, first_samples
+from dysens.adapters.ocr._data import SEED, Batches, build_loader, drawn_samples, first_samples
 from dysens.adapters.ocr._evaluators import OcrEvaluator, evaluator_for
 from dysens.adapters.ocr._export import export, score_exported
 from dysens.adapters.ocr._labels import label_files
@@ -160,7 +160,7 @@ class OcrTask(Task):
         loader = self.eval_dataloader()
         return evaluator_for(metric["name"])(
             name=f"{metric['name']}.{self.indicator} on {_set_name(self.config)} ({len(loader.dataset)} images)",
-            batches=loader,
+            batches=Batches(loader),
             post_process=_model_post_process(self.config, self.submodel, self._ppocr),
             new_metric=self.new_metric,
             with_labels=takes_labels(self.config, training=False),
@@ -173,7 +173,9 @@ class OcrTask(Task):
         except InputError as error:
             logger.info("Calibrates on images of Eval, since those of Train cannot be read: %s", error)
             loader, name = self.eval_dataloader(), "Eval"
-        return Unlabelled(loader, self.evaluator.arguments, f"images of {name} ({len(loader.dataset)})")
+        return Unlabelled(
+            Batches(loader), self.evaluator.arguments, f"images of {name} ({len(loader.dataset)})"
+        )
 
     def readings(self, count: int) -> Sequence[Reading]:
         """Text boxes, or lines, that the network finds in the first images of ``Eval``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import shutil
 
 import numpy as np
@@ -309,6 +310,18 @@ def test_labels_that_paddleocr_passes_over_are_counted(config, images, tmp_path,
     OcrTask(config("ch_PP-OCRv3_rec", f"Eval.dataset.label_file_list=[{labels}]")).eval_dataloader()
     assert "2 of 4 labels of Eval cannot be encoded" in caplog.text
     assert "the first is line 2 of" in caplog.text
+
+
+def test_workers_end_when_batches_are_left_early(config):
+    """A first look at the images must not leave processes behind until the program ends."""
+    task = OcrTask(
+        config("ch_PP-OCRv3_rec", "Eval.loader.num_workers=2", "Eval.loader.batch_size_per_card=2")
+    )
+    before = set(multiprocessing.active_children())
+    first = task.first_images()
+    assert set(multiprocessing.active_children()) <= before
+    assert len(list(task.evaluator.batches())) == len(task.evaluator.batches()) == 4
+    np.testing.assert_array_equal(next(iter(task.evaluator.batches()))[0].numpy(), first.numpy())
 
 
 def test_a_label_file_that_is_no_text_is_named(config, tmp_path):

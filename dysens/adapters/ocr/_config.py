@@ -109,7 +109,10 @@ def _apply(config: dict[str, Any], text: str) -> None:
         raise InputError(f'The override "{text}" is not of the form Key.sub=value.')
     here: Any = config
     for name in names[:-1]:
-        here = here[_existing(here, name, text)]
+        at = _existing(here, name, text)
+        if adds and here[at] is None:  # such as "DetResizeForTest:" in the stock configs
+            here[at] = {}
+        here = here[at]
     last = names[-1]
     optional = OPTIONAL_GLOBAL_KEYS if names[:-1] == ["Global"] else frozenset()
     if isinstance(here, dict) and (adds or last in optional):
@@ -133,7 +136,8 @@ def _existing(here: Any, name: str, text: str, optional: frozenset[str] = frozen
         raise InputError(
             f'The override "{text}" needs a number from 0 to {len(here) - 1} where it says "{name}".'
         )
-    raise InputError(f'The override "{text}" goes below a plain value ({here!r}) with "{name}".')
+    hint = f" (write +{text} to add it)" if here is None else ""
+    raise InputError(f'The override "{text}" goes below a plain value ({here!r}) with "{name}"{hint}.')
 
 
 # PaddleOCR's training loop hands the labels to the networks of these algorithms (`extra_input_models` in

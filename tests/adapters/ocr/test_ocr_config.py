@@ -34,6 +34,11 @@ CONFIG = {
             640,
         ),
         ("+Optimizer.lr.warmup_epoch=2", ["Optimizer", "lr", "warmup_epoch"], 2),
+        (
+            "+Eval.dataset.transforms.0.DecodeImage.img_mode=RGB",
+            ["Eval", "dataset", "transforms", 0, "DecodeImage", "img_mode"],
+            "RGB",
+        ),
         (" Global.use_gpu=false ", ["Global", "use_gpu"], False),
     ],
 )
@@ -55,6 +60,8 @@ def test_override_sets_one_value(text, path, value):
         ("Global..x=1", "not of the form"),
         ("=1", "not of the form"),
         ("Global.epoch_num.x=1", "goes below a plain value"),
+        ("+Global.epoch_num.x=1", r"goes below a plain value \(500\)"),
+        ("Eval.dataset.transforms.0.DecodeImage.img_mode=RGB", r"\(None\).*write \+Eval.*to add it"),
         ("Eval.dataset.transforms.7=1", "a number from 0 to 1"),
         ("Global.epoch_num=[1", "not valid YAML"),
     ],

@@ -154,10 +154,14 @@ class Consumers:
         model: The live layer.
         roles: Its layers with weights.
         groups: Whose channels will be masked.
+
+    Attributes:
+        recurrent: A layer that reads channels of a group inside itself, where no mask of an input reaches them; None if there
+            is none.
     """
 
     def __init__(
-        self, model: paddle.nn.Layer, roles: Mapping[str, Role], groups: Iterable[ChannelGroup]
+        self, model: paddle.nn.Layer, roles: Mapping[str, Role], groups: Sequence[ChannelGroup]
     ) -> None:
         self._tensors = {path: id(tensor) for path, tensor in tensors_by_path(model).items()}
         masked = {
@@ -167,6 +171,8 @@ class Consumers:
             if port.side == "in"
             for piece in port.slices
         }
+        inside = (port.layer for group in groups for port in group.units if port.reads_inside)
+        self.recurrent = next(inside, None)
         self.all: list[Consumer] = []
         self._fed: dict[tuple[int, int], list[int]] = {}
         for role in roles.values():
@@ -182,7 +188,7 @@ class Consumers:
         """One mask per consumer, by path: 0 where the plan's masks zero its weights, else 1."""
         masks = [np.ones(consumer.shape, "float32") for consumer in self.all]
         for item in plan.masks if plan is not None else ():
-            for index in self._fed[self._tensors[item.tensor], item.axis]:
+            for index in self._fed.get((self._tensors[item.tensor], item.axis), ()):
                 masks[index].reshape(-1)[list(item.removed)] = 0.0
         return {consumer.path: mask for consumer, mask in zip(self.all, masks)}
 

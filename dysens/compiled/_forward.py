@@ -93,6 +93,10 @@ class FastForward:
                     f'The choice fast="on" is for the CPU; on {paddle.get_device()} the live model itself is fast.'
                 )
             self._why_not = f"the model runs on {paddle.get_device()}"
+        if self._why_not is None and consumers.recurrent is not None:
+            self.give_up(
+                f"recurrent layer '{consumers.recurrent}' reads its hidden units itself, where a copy has no mask"
+            )
 
     @property
     def serves(self) -> bool:

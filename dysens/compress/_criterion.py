@@ -134,13 +134,13 @@ class Elimination(GroupCriterion):
         ports = [port for port in group.units if port.side == "in" and port.layer in self._roles]
         seen = [port for port in ports if port.layer in self.calibration.readings]
         # Layers that did not run on the data count only where there are no others, as if all that they read varied alike.
-        return [self._reader(group, port) for port in seen or ports]
+        inside = [port for port in group.units if port.reads_inside]
+        return [self._reader(group, port) for port in (*(seen or ports), *inside)]
 
     def _reader(self, group: ChannelGroup, port: Port) -> Reader:
         role = self._roles[port.layer]
-        reading = self.calibration.readings.get(port.layer) or Reading(
-            1, np.zeros(port.size), np.ones(port.size)
-        )
+        known = None if port.reads_inside else self.calibration.readings.get(port.layer)
+        reading = known or Reading(1, np.zeros(port.size), np.ones(port.size))
         unit = group.units[port][:: reading.repeat]
         inside = np.flatnonzero(unit >= 0)
         weight = self._weight(port, reading.repeat)
@@ -162,7 +162,7 @@ class Elimination(GroupCriterion):
             # Where no gradient comes from, an error counts little, and not nothing: the layer may matter in training.
             powers = [answer.power for answer in self._answers.values() if answer.power > 0]
             return weight, power / min(powers, default=1.0)
-        if role.outputs is None:
+        if role.outputs is None or role.inside:
             return weight, power / max(answer.power, 1e-30)
         made = len(answer.weights) // role.conv_groups
         by_block = np.sqrt(answer.weights).reshape(role.conv_groups, made)

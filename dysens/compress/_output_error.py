@@ -116,7 +116,7 @@ def last_layers(roles: Mapping[str, Role], groups: Sequence[ChannelGroup]) -> di
     return {
         path: role
         for path, role in roles.items()
-        if role.kind == "mixer" and role.outputs not in made and not role.fixed_outputs
+        if role.kind == "mixer" and role.outputs not in made and not role.fixed_outputs and not role.inside
     }
 
 

@@ -12,7 +12,7 @@ from paddle import nn
 
 from dysens.criteria._norms import Criterion, GroupCriterion, Scores, checked_scores, scores_by
 from dysens.errors import InputError
-from dysens.groups import ChannelGroup, Intake, Role, filters_of, roles_of
+from dysens.groups import ChannelGroup, Intake, Port, Role, filters_of, roles_of
 from dysens.model import preserved
 
 Tensors = Mapping[str, paddle.Tensor]
@@ -56,7 +56,13 @@ def _by_group(criterion: GroupCriterion, tensors: Tensors) -> GroupScores:
 
 def _by_filters(scores: Scores, tensors: Tensors) -> GroupScores:
     def score(group: ChannelGroup) -> np.ndarray:
-        filters = {port: filters_of(tensors[piece.tensor], piece) for port, piece in group.scored}
+        filters: dict[Port, np.ndarray] = {}
+        for port, piece in group.scored:
+            own = filters_of(tensors[piece.tensor], piece)
+            if port in filters:  # a hidden unit is made from what comes in and from the time step before
+                before = filters[port]
+                own = np.concatenate([each.reshape(len(each), -1) for each in (before, own)], axis=1)
+            filters[port] = own
         return group.unit_scores({port: scores(f) for port, f in filters.items()})
 
     return score
@@ -116,6 +122,7 @@ class Variance(GroupCriterion):
         """
         readers = [port for port in group.units if port.side == "in"]
         readers = [port for port in readers if port.layer in self._read] or readers
+        readers += [port for port in group.units if port.reads_inside]
         missed = np.zeros(group.size)
         for port in readers:
             weights = [
@@ -123,7 +130,8 @@ class Variance(GroupCriterion):
             ]
             power = sum((weight.astype("float64") ** 2).sum(axis=1) for weight in weights)
             unit, inside = group.units[port], group.units[port] >= 0
-            lost = self._read[port.layer].variance * power if port.layer in self._read else power
+            seen = port.side == "in" and port.layer in self._read
+            lost = self._read[port.layer].variance * power if seen else power
             missed += np.bincount(unit[inside], weights=lost[inside], minlength=group.size)
         return np.sqrt(missed)
 

@@ -43,6 +43,7 @@ class Candidates:
 def candidates(graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Candidates:
     """Gather connected layers and split their channels into units."""
     label = graph.components()
+    _fix_recurrent(graph, label)
     fixed = _by_component(graph.fixed, label)
     doubted = _by_component(graph.doubts, label)
     filters = {port: pieces for port in graph.ports if (pieces := _filters(graph, port, tensors))}
@@ -64,6 +65,8 @@ def candidates(graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Can
         group = _group(graph, label, free, scored, tensors, named) if len(free) else None
         reason = _why_not(group, named) if group is not None else None
         if group is not None and reason is None:
+            group, reason = _of_one_width(group)
+        if group is not None and reason is None:
             groups.append(group)
             named.add(group.name)
             doubt = next((doubted[int(node)] for node in free if int(node) in doubted), None)
@@ -77,6 +80,40 @@ def candidates(graph: ChannelGraph, tensors: Mapping[str, paddle.Tensor]) -> Can
     groups.sort(key=lambda group: order[group.path])
     not_makers = _not_makers(graph, label, {**doubted, **fixed}, tensors)
     return Candidates(groups, {**not_makers, **reasons}, doubts)
+
+
+def _fix_recurrent(graph: ChannelGraph, label: np.ndarray) -> None:
+    """A recurrent layer has one hidden size for all that is inside it: where some of it stays, all of it does."""
+    hidden: dict[str, np.ndarray] = {}
+    for port in graph.ports:
+        if port.makes:
+            hidden[port.layer] = np.concatenate([hidden.get(port.layer, np.empty(0, int)), graph.nodes(port)])
+    waiting = True
+    while waiting:
+        fixed = _by_component(graph.fixed, label)
+        waiting = False
+        for nodes in hidden.values():
+            stays = [int(node) for node in nodes if int(label[node]) in fixed]
+            if stays and len(stays) < len(nodes):
+                graph.fix(nodes, fixed[int(label[stays[0]])])
+                waiting = True
+
+
+def _of_one_width(group: ChannelGroup) -> tuple[ChannelGroup, str | None]:
+    """The group, so that all layers and directions inside a recurrent layer lose the same number; or why that is impossible."""
+    hidden = [units for port, units in group.units.items() if port.makes]
+    if not hidden:
+        return group, None
+    inside = np.stack([np.bincount(units, minlength=group.size) > 0 for units in hidden])
+    _, block = np.unique(inside, axis=1, return_inverse=True)
+    blocks = [np.flatnonzero(block.reshape(-1) == each) for each in range(int(block.max()) + 1)]
+    if len(blocks) == 1:
+        return group, None
+    if len({len(units) for units in blocks}) > 1 or not inside.any(axis=0).all():
+        layer = next(port.layer for port in group.units if port.makes)
+        return group, f"the hidden units of layer '{layer}' meet other channels in unequal numbers"
+    blocks.sort(key=lambda units: int(units[0]))
+    return replace(group, blocks=tuple(blocks), rule=EQUAL.format(len(blocks))), None
 
 
 def _by_component(of_nodes: Mapping[int, str], label: np.ndarray) -> dict[int, str]:
@@ -95,9 +132,12 @@ def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable
         return port
 
     first: dict[int, Port] = {}
+    recurrent: dict[str, Port] = {}
     for port in makers:
         for component in np.unique(labels[port]):
             parent[root(port)] = root(first.setdefault(int(component), port))
+        if port.makes:
+            parent[root(port)] = root(recurrent.setdefault(port.layer, port))
     clusters: dict[Port, list[Port]] = {}
     for port in makers:
         clusters.setdefault(root(port), []).append(port)
@@ -106,7 +146,7 @@ def _clusters(makers: list[Port], labels: Mapping[Port, np.ndarray]) -> Iterable
 
 def _filters(graph: ChannelGraph, port: Port, tensors: Mapping[str, paddle.Tensor]) -> tuple[Slice, ...]:
     """The weights that make the channels of a port, 4-D ones or all; a scale of shape [1, C, 1, 1] makes none."""
-    if port.side == "out" and graph.roles[port.layer].makes_units(graph.layers):
+    if (port.side == "out" or port.makes) and graph.roles[port.layer].makes_units(graph.layers):
         return tuple(piece for piece in port.slices if tensors[piece.tensor].ndim > 1)
     if port.side != "own":
         return ()
@@ -174,7 +214,7 @@ def _not_makers(
     for path, tensor in tensors.items():
         layer = path.rpartition(".")[0]
         role = graph.roles.get(layer)
-        wanted = role is not None and path.endswith("weight") and role.makes_units(graph.layers)
+        wanted = role is not None and path in role.unit_weights(graph.layers)
         if not tensor.persistable or not (tensor.ndim == 4 or wanted):
             continue
         if role is None:
@@ -183,6 +223,8 @@ def _not_makers(
             )
         elif layer not in graph.called:
             reasons[path] = f"layer '{layer}' does not run in this forward"
+        elif role.fixed_outputs:
+            reasons[path] = f"the state of recurrent layer '{layer}' is carried on, or projected, by other code"
         elif not any(piece.tensor == path for port in _sides(role) for piece in port.slices):
             reasons[path] = _reparameterised(path)
         elif role.kind == "passing" and role.inputs is not None:

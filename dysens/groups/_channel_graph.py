@@ -54,6 +54,22 @@ class ChannelGraph:
             )
             self.ports.append(port)
 
+    def add_all(self, role: Role) -> None:
+        """Number the channels of a layer, and join those of a recurrent one with what it reads itself."""
+        if role.inputs is not None:
+            self.add(role.inputs)
+        if role.outputs is None:
+            return
+        known = role.outputs in self.first
+        self.add(role.outputs)
+        if known or not role.inside or not role.makes_units(self.layers):
+            return
+        for port in role.inside:
+            self.add(port)
+        for port in (role.outputs, *role.inside):
+            if port.parts:
+                self.join(self.nodes(port), np.concatenate([self.nodes(part) for part in port.parts]))
+
     def nodes(self, port: Port, channels: np.ndarray | None = None) -> np.ndarray:
         """The nodes of some (or all) channels of a port."""
         return self.first[port] + (np.arange(port.size) if channels is None else channels)

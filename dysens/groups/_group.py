@@ -117,7 +117,7 @@ class ChannelGroup:
     @property
     def filters(self) -> list[str]:
         """The paths of the weights that lose filters: those that make the channels, and those they pass through."""
-        return [piece.tensor for port in self.units if port.side != "in" for piece in port.slices]
+        return [piece.tensor for port in self.units if not port.reads for piece in port.slices]
 
     def kinds(self) -> list[np.ndarray]:
         """The units, sorted by which ports they have channels in."""

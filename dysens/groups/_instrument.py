@@ -35,9 +35,20 @@ def numbers(tensor: paddle.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
+def first_tensor(tree: Any) -> paddle.Tensor:
+    """The first tensor in dicts, lists and tuples: what a layer makes, before states and the like."""
+    return next(leaf for leaf in leaves(tree) if isinstance(leaf, paddle.Tensor))
+
+
 def first_numbers(tree: Any) -> np.ndarray:
     """The values of the first tensor in dicts, lists and tuples."""
-    return next(numbers(leaf) for leaf in leaves(tree) if isinstance(leaf, paddle.Tensor))
+    return numbers(first_tensor(tree))
+
+
+def with_first(tree: Any, tensor: paddle.Tensor) -> Any:
+    """The same dicts, lists and tuples with another first tensor."""
+    first = first_tensor(tree)
+    return map_leaves(lambda leaf: tensor if leaf is first else leaf, tree)
 
 
 def bits(array: np.ndarray) -> np.ndarray:

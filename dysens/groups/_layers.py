@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,14 @@ class Slice:
     """Where the channels of a port lie in one tensor.
 
     With ``blocks`` > 1 the axis is the second one of a grouped convolution's weight: channel ``b * size + i`` is entry ``i``
-    along the axis within the b-th block of the first axis.
+    along the axis within the b-th block of the first axis. With ``gates`` > 1 the axis holds all channels once for each gate
+    of a recurrent layer: channel ``i`` is the entries ``g * size + i``.
     """
 
     tensor: str
     axis: int
     blocks: int = 1
+    gates: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,30 @@ class Port:
     """One side of a layer: ``size`` channels, and every tensor that has to be cut along with them."""
 
     layer: str
-    side: str  # "in", "out", "through" or, for a parameter that no known layer owns, "own"
+    side: str  # "in", "out", "through"; "own" for a parameter that no known layer owns; see `recurrent_ports` for others
     size: int
     slices: tuple[Slice, ...]
+    parts: tuple[Port, ...] = ()  # ports that make it up side by side, where it has no tensors itself
 
     @property
     def name(self) -> str:
         """The port in words, for messages."""
         return f"{self.layer} ({self.side})"
+
+    @property
+    def makes(self) -> bool:
+        """Whether it is the hidden units of one direction of one layer inside a recurrent layer."""
+        return self.side.startswith("hidden")
+
+    @property
+    def reads(self) -> bool:
+        """Whether its tensors read the channels: zeros there silence them."""
+        return self.side == "in" or self.reads_inside
+
+    @property
+    def reads_inside(self) -> bool:
+        """Whether a recurrent layer reads its own hidden units there: at the next time step, or in its next layer."""
+        return self.side.startswith("reads")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +105,8 @@ class Role:
     input_axis: int
     output_axis: int
     conv_groups: int = 1
-    fixed_outputs: bool = False  # the outputs cannot be cut (recurrent layers)
+    fixed_outputs: bool = False  # the outputs cannot be cut (the cell of a recurrent layer)
+    inside: tuple[Port, ...] = ()  # the hidden units of a recurrent layer, and where it reads them itself
     intake: Intake | None = None  # where data were looked at
     fold: Callable[[Role, np.ndarray], Any] | None = (
         None  # from removed inputs to what makes up for them, see `plan.Folded`
@@ -106,7 +125,18 @@ class Role:
         """
         if self.kind != "mixer" or self.outputs is None or isinstance(self.layer, nn.Embedding):
             return False
-        return layers == ALL or self.layer.weight.ndim == 4
+        return layers == ALL or (not self.inside and self.layer.weight.ndim == 4)
+
+    def is_fixed(self, layers: str) -> bool:
+        """Whether what the layer makes stays as it is: hidden units of recurrent layers are cut on request only."""
+        return self.fixed_outputs or (bool(self.inside) and layers != ALL)
+
+    def unit_weights(self, layers: str) -> list[str]:
+        """The paths of the weights that pruning is about; those of a recurrent cell get a reason."""
+        if isinstance(self.layer, (RNNBase, RNNCellBase)):
+            names = [name for name in self.layer._parameters if name.startswith("weight")]
+            return [tensor_path(self.path, name) for name in names] if layers == ALL else []
+        return [tensor_path(self.path, "weight")] if self.makes_units(layers) else []
 
     @property
     def averages(self) -> bool:
@@ -185,7 +215,49 @@ def _convolution(path: str, layer: Any) -> Role:
 def _recurrent(path: str, layer: Any) -> Role:
     names = [n for n in layer._parameters if n.startswith("weight_ih") and ("_l" not in n or "_l0" in n)]
     entry = Port(path, "in", layer.input_size, tuple(Slice(tensor_path(path, n), 1) for n in names))
-    return Role(path, layer, "mixer", entry, None, input_axis=-1, output_axis=-1, fixed_outputs=True)
+    role = Role(path, layer, "mixer", entry, None, input_axis=-1, output_axis=-1, fixed_outputs=True)
+    # The states of a cell are carried by somebody else's code; a projection makes other channels of the hidden units.
+    if not isinstance(layer, RNNBase) or getattr(layer, "proj_size", 0):
+        return role
+    outputs, inside = recurrent_ports(path, layer)
+    return replace(role, outputs=outputs, inside=inside, fixed_outputs=False)
+
+
+def recurrent_ports(path: str, layer: Any) -> tuple[Port, tuple[Port, ...]]:
+    """What a recurrent layer makes, and the ports inside it.
+
+    For every layer and direction in it (``l0``, ``l0_reverse``, ``l1`` ...): ``hidden_l0`` are its hidden units, rows of the
+    weights of all gates and of the biases; ``reads_l0`` are the columns by which it reads them at the next time step, and
+    ``reads_in_l1`` those by which the next layer reads them, the units of both directions side by side.
+    """
+    suffixes = ("", "_reverse")[: layer.num_directions]
+    inside: list[Port] = []
+    made: tuple[Port, ...] = ()
+    for number in range(layer.num_layers):
+        own = [f"l{number}{suffix}" for suffix in suffixes]
+        if number:
+            columns = tuple(Slice(tensor_path(path, f"weight_ih_{name}"), 1) for name in own)
+            inside.append(Port(path, f"reads_in_l{number}", layer.hidden_size * len(own), columns, made))
+        made = tuple(_hidden(path, layer, name) for name in own)
+        reading = (Slice(tensor_path(path, f"weight_hh_{name}"), 1) for name in own)
+        inside += made
+        inside += [
+            Port(path, f"reads_{name}", layer.hidden_size, (piece,), (port,))
+            for name, piece, port in zip(own, reading, made)
+        ]
+    return Port(path, "out", layer.hidden_size * len(made), (), made), tuple(inside)
+
+
+def _hidden(path: str, layer: Any, name: str) -> Port:
+    tensors = [f"{kind}_{name}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    present = [each for each in tensors if getattr(layer, each, None) is not None]
+    gates = {"LSTM": 4, "GRU": 3}.get(layer.mode, 1)
+    return Port(
+        path,
+        f"hidden_{name}",
+        layer.hidden_size,
+        tuple(Slice(tensor_path(path, each), 0, gates=gates) for each in present),
+    )
 
 
 def _per_channel(path: str, layer: nn.Layer) -> Role | None:
@@ -207,7 +279,7 @@ def filters_by_path(model: nn.Layer, layers: str = FILTERS) -> dict[str, paddle.
     """Every weight that pruning is about, once, under its first path: 4-D parameters, or those of all layers."""
     found: dict[int, str] = {}
     roles = roles_of(model) if layers == ALL else {}
-    wanted = {tensor_path(path, "weight") for path, role in roles.items() if role.makes_units(layers)}
+    wanted = {name for role in roles.values() for name in role.unit_weights(layers)}
     parameters = {
         path: t
         for path, t in tensors_by_path(model).items()
@@ -221,6 +293,9 @@ def filters_by_path(model: nn.Layer, layers: str = FILTERS) -> dict[str, paddle.
 def filters_of(tensor: paddle.Tensor, piece: Slice) -> np.ndarray:
     """The channels of a port along axis 0 of a weight, whatever axis they lie on."""
     weight = tensor.astype("float32").numpy()
+    if piece.gates > 1:
+        each = np.stack(np.split(np.moveaxis(weight, piece.axis, 0), piece.gates), axis=1)
+        return each.reshape(each.shape[0], each.shape[1], -1)
     if piece.blocks == 1:
         return np.moveaxis(weight, piece.axis, 0)
     # The channels of a grouped transposed convolution are spread over blocks of its first axis.

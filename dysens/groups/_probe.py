@@ -30,10 +30,12 @@ from dysens.groups._instrument import (
     bits,
     differ,
     first_numbers,
+    first_tensor,
     numbers,
     patched,
     run,
     spread,
+    with_first,
     without_axis,
     written,
 )
@@ -43,6 +45,11 @@ from dysens.model import TensorState, View, forward_state, leaves, map_leaves, s
 logger = logging.getLogger(__name__)
 
 FAR = 64
+
+STATES = np.zeros(0, bool)
+"""Instead of a mask of channels: the final states of a recurrent layer."""
+EVERYTHING = np.ones(0, bool)
+"""Instead of a mask of channels: all that a layer returns."""
 
 Output = tuple[list[int], Any]  # the shape of what a layer got, and what it said
 
@@ -137,7 +144,7 @@ class Probe:
         """Move some exit channels of some mixers (a boolean mask each) and some parameters (tensor, other values).
 
         Args:
-            channels: Which channels, by the path of the mixer.
+            channels: Which channels, by the path of the mixer; or `STATES`, or `EVERYTHING`.
             own: Which parameters.
             beyond: Where to move channels: 1 above all others of their mixer, -1 below, 0 to other values among them; `FAR` and
                 -`FAR` to values that no ordinary one comes near.
@@ -167,10 +174,14 @@ class Probe:
         arguments = map_leaves(disturbed, self.view.arguments)
         return self._moved(Movement(begun=True), self._answer, arguments)
 
-    def perturb_fixed(self) -> Movement:
-        """Move all that comes from mixers whose exit can never be cut."""
-        fixed = {path: np.ones(1, bool) for path in self.calls if self._roles[path].fixed_outputs}
-        return self.perturb(fixed) if fixed else Movement()
+    def gets_states(self, path: str) -> bool:
+        """Whether a recurrent layer is given initial states; lengths of sequences are whole numbers."""
+        return any(
+            array.dtype.kind == "f"
+            for (layer, _), further in self._further.items()
+            for array in further
+            if layer == path
+        )
 
     def mismatch(self, entries: Mapping[str, np.ndarray], exits: Mapping[str, np.ndarray]) -> str | None:
         """Run the model, cut by the caller, with cut answers: does each layer get exactly the channels that were kept?
@@ -190,7 +201,9 @@ class Probe:
             kept = exits.get(visit.call[0])
             if kept is None:
                 return whole
-            return paddle.to_tensor(np.take(numbers(whole), kept, visit.role.output_axis)).astype(whole.dtype)
+            first = first_tensor(whole)
+            left = np.take(numbers(first), kept, visit.role.output_axis)
+            return with_first(whole, paddle.to_tensor(left).astype(first.dtype))
 
         def compare(visit: Visit) -> None:
             path = visit.call[0]
@@ -264,7 +277,7 @@ class Probe:
     def _learn(self, visit: Visit) -> StandIn:
         """Keep an output for a layer at this call, of the shape that it would return."""
         drawn = self._drawn(visit)
-        first = next(t for t in leaves(drawn) if isinstance(t, paddle.Tensor))
+        first = first_tensor(drawn)
         known = StandIn(list(visit.inputs.shape), drawn, self._draw(first.shape))
         self._stand_ins[visit.call] = known
         return known
@@ -359,14 +372,16 @@ class Probe:
         return drawn if visit.role.kind == "mixer" else drawn + 1.0
 
     def _disturbed(self, visit: Visit, mask: np.ndarray, beyond: int = 0) -> Any:
-        plain, role = self._answer(visit), visit.role
+        answer, role = self._answer(visit), visit.role
         known = self._stand_ins.get(visit.call)
-        if role.fixed_outputs:
-            return map_leaves(
-                lambda leaf: leaf * 0.5 + 0.01 if isinstance(leaf, paddle.Tensor) else leaf, plain
+        plain = first_tensor(answer)
+        if mask is STATES or mask is EVERYTHING:
+            moved = map_leaves(
+                lambda leaf: leaf * 0.5 + 0.01 if isinstance(leaf, paddle.Tensor) else leaf, answer
             )
+            return moved if mask is EVERYTHING else with_first(moved, plain)
         if known is None or list(plain.shape) != list(known.other.shape):
-            return plain + 0.01
+            return with_first(answer, plain + 0.01)
         axis = role.output_axis % plain.ndim
         # Stand-ins are positive, and stay so but for what lies far beyond: thresholds may lie anywhere.
         if abs(beyond) == FAR:
@@ -378,7 +393,9 @@ class Probe:
         else:
             moved = known.other
         chosen = mask.reshape([-1 if a == axis else 1 for a in range(plain.ndim)])
-        return paddle.to_tensor(np.where(chosen, moved, known.values)).astype(plain.dtype)
+        return with_first(
+            answer, paddle.to_tensor(np.where(chosen, moved, known.values)).astype(plain.dtype)
+        )
 
 
 @contextmanager

@@ -68,6 +68,7 @@ def layouts(group: ChannelGroup, probes: list[Probe], roles: Mapping[str, Role])
     plain = all(
         port.side != "own"
         and roles[port.layer].conv_groups == 1
+        and not roles[port.layer].inside
         and (port.side != "out" or (units >= 0).all())
         for port, units in group.units.items()
     )

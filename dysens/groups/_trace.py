@@ -12,7 +12,7 @@ from dysens.errors import ForwardError
 from dysens.groups._bits import Bits, Further, Origin, Reach
 from dysens.groups._layers import Role
 from dysens.groups._meetings import Meetings
-from dysens.groups._probe import Movement, Probe
+from dysens.groups._probe import EVERYTHING, STATES, Movement, Probe
 from dysens.groups._reach import Square, apart, same, united
 
 if TYPE_CHECKING:
@@ -54,10 +54,9 @@ class Tracer:
         """
         graph = self._graph
         for role in self._roles.values():
-            for port in (role.inputs, role.outputs):
-                if port is not None:
-                    graph.add(port)
+            graph.add_all(role)
         self._doubt_what_cannot_move()
+        self._refuse_states()
         filters = [role for role in self._roles.values() if role.makes_units(graph.layers)]
         if into is None and self._before is not None:
             filters = self._unlike(self._before, filters)
@@ -158,14 +157,41 @@ class Tracer:
         return True
 
     def _doubt_what_cannot_move(self) -> None:
+        layers = self._graph.layers
+        fixed = {
+            path: EVERYTHING if role.is_fixed(layers) else STATES
+            for path, role in self._roles.items()
+            if role.is_fixed(layers) or role.inside
+        }
+        movement = self._probe.perturb(fixed) if fixed else Movement()
         for movement, reason in (
             (self._probe.perturb_inputs(), "it is joined with the network's own input at layer '{}'"),
-            (self._probe.perturb_fixed(), "it is joined with the output of a recurrent layer at layer '{}'"),
+            (movement, "it is joined with the output of a recurrent layer at layer '{}'"),
         ):
             for path, moved in movement.positions.items():
                 entry = self._roles[path].inputs
                 if entry is not None:
                     self._graph.doubt(self._graph.nodes(entry, np.flatnonzero(moved)), reason.format(path))
+
+    def _refuse_states(self) -> None:
+        """Keep recurrent layers whose states are given or used: they are as wide as the hidden units, whoever holds them."""
+        recurrent = [role for role in self._roles.values() if role.inside and not role.is_fixed(self._graph.layers)]
+        quiet = not recurrent or self._nothing(self._probe.perturb({role.path: STATES for role in recurrent}))
+        for role in recurrent:
+            path, why = role.path, ""
+            if self._probe.gets_states(path):
+                why = f"layer '{path}' is given initial states, which are as wide as its hidden units"
+            elif not quiet and not self._nothing(moved := self._probe.perturb({path: STATES})):
+                where = f"layer '{min(moved.positions)}'" if moved.positions else "the model's output"
+                why = f"the final states of layer '{path}' reach {where}, and are as wide as its hidden units"
+            if why:
+                assert role.outputs is not None
+                self._graph.reasons.setdefault(path, why)
+                self._graph.fix(self._graph.nodes(role.outputs), why)
+
+    def _nothing(self, movement: Movement) -> bool:
+        outputs = movement.outputs and not self._probe.view.implied
+        return not (movement.positions or movement.arguments or movement.flow or outputs)
 
     def _note_reach(self, path: str, movement: Movement) -> None:
         """Keep what a source moves alone, and why it cannot be cut if that tells."""
@@ -194,7 +220,10 @@ class Tracer:
         others = [
             r
             for r in self._roles.values()
-            if r.kind == "mixer" and r.outputs is not None and not r.makes_units(self._graph.layers)
+            if r.kind == "mixer"
+            and r.outputs is not None
+            and not r.makes_units(self._graph.layers)
+            and not r.is_fixed(self._graph.layers)
         ]
         if not others:
             return []

@@ -312,6 +312,7 @@ def check_widths(model: nn.Layer, plan: PrunePlan) -> None:
         InputError: They differ.
     """
     touched = {item.tensor.rpartition(".")[0] for item in plan.cuts} | set(plan.attributes)
+    tensors = tensors_by_path(model)
     for path, role in roles_of(model).items():
         if path not in touched:
             continue
@@ -325,8 +326,15 @@ def check_widths(model: nn.Layer, plan: PrunePlan) -> None:
         vectors = role.layer._parameters.values() if role.is_norm else ()
         lengths = {vector.shape[0] for vector in vectors if vector is not None}
         uneven = isinstance(role.layer, _ConvNd) and any(side % groups for side in _sides(role))
-        if wrong or uneven or len(lengths) > 1:
-            what = wrong[0] if wrong else "the number of groups" if uneven else "one of its vectors"
+        odd = [
+            piece.tensor
+            for port in role.inside
+            for piece in port.slices
+            if tensors[piece.tensor].shape[piece.axis] != port.size * piece.gates
+        ]
+        if wrong or uneven or odd or len(lengths) > 1:
+            names = [*wrong, *odd, *(["the number of groups"] if uneven else [])]
+            what = names[0] if names else "one of its vectors"
             raise InputError(
                 f"The plan leaves layer '{path}' with widths that do not fit each other ({what}): it is damaged, or for "
                 "another network."

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from paddle import nn
+from paddle.nn.layer.rnn import RNNBase, RNNCellBase
 
 from dysens.errors import InputError
 from dysens.groups import ChannelGroup, Intake, Port, Removal, Role, Slice, filters_of
+from dysens.model import tensor_path
 from dysens.pruning._widths import block_attributes
 
 
@@ -184,7 +186,7 @@ def plan_for(roles: Mapping[str, Role], removal: Removal, model: nn.Layer | None
         for port, channels in ports.items():
             for piece in port.slices:
                 cut = _tensor_cut(port, piece, channels, removal.orders.get(port))
-                if port.side == "in":
+                if port.reads:
                     masks[piece.tensor, piece.axis] = cut
                 # With whole groups gone along the first axis, the second one (of a single group) is as it was.
                 if not (whole and piece.blocks > 1):
@@ -292,17 +294,41 @@ def _ports_now(
             before = left.get((item.tensor, item.axis))
             left[item.tensor, item.axis] = item.kept if before is None else before[item.kept]
     now = {
-        (p.layer, p.side): p for role in roles.values() for p in (role.inputs, role.outputs) if p is not None
+        (p.layer, p.side): p
+        for role in roles.values()
+        for p in (role.inputs, role.outputs, *role.inside)
+        if p is not None
     }
     result = {}
     for port in ports:
-        remaining = next((left[p.tensor, p.axis] for p in port.slices if (p.tensor, p.axis) in left), None)
+        remaining = kept_channels(port, left)
         if remaining is None:
             remaining = np.arange(port.size)
         # A parameter that no layer owns has no role to ask.
         current = now.get((port.layer, port.side), replace(port, size=len(remaining)))
         result[port] = (current, remaining)
     return result
+
+
+def kept_channels(port: Port, kept: Mapping[tuple[str, int], np.ndarray]) -> np.ndarray | None:
+    """The channels of a port that are left; None if no tensor of it has lost any.
+
+    Args:
+        port: The port, as it was before.
+        kept: The entries that are left, by tensor and axis.
+    """
+    if port.parts:
+        firsts = np.cumsum([0, *(part.size for part in port.parts)])
+        parts = [kept_channels(part, kept) for part in port.parts]
+        whole = [np.arange(part.size) if left is None else left for part, left in zip(port.parts, parts)]
+        if all(left is None for left in parts):
+            return None
+        return np.concatenate([first + left for first, left in zip(firsts, whole)])
+    piece = next((piece for piece in port.slices if (piece.tensor, piece.axis) in kept), None)
+    if piece is None:
+        return None
+    entries = kept[piece.tensor, piece.axis]
+    return entries[entries < port.size] if piece.gates > 1 else entries
 
 
 def _by_layer(removal: Removal) -> dict[str, dict[Port, np.ndarray]]:
@@ -314,6 +340,9 @@ def _by_layer(removal: Removal) -> dict[str, dict[Port, np.ndarray]]:
 
 def _tensor_cut(port: Port, piece: Slice, channels: np.ndarray, order: np.ndarray | None) -> TensorCut:
     kept = () if order is None or (np.diff(order) > 0).all() else tuple(int(c) for c in order)
+    if piece.gates > 1:
+        rows = (np.arange(piece.gates)[:, None] * port.size + channels).reshape(-1)
+        return TensorCut(piece.tensor, piece.axis, port.size * piece.gates, tuple(int(row) for row in rows))
     return TensorCut(piece.tensor, piece.axis, port.size, tuple(int(c) for c in channels), piece.blocks, kept)
 
 
@@ -363,11 +392,42 @@ def _attributes(role: Role, ports: Mapping[Port, np.ndarray], whole_groups: int)
         new.update({"_out_channels": left["out"], "_embedding_dim": left["out"]})
     if whole_groups:
         new["_groups"] = role.conv_groups - whole_groups
+    hidden = _hidden_size(role, ports)
+    if hidden is not None:
+        new["hidden_size"] = hidden
     result = {role.path: {name: value for name, value in new.items() if hasattr(layer, name)}}
-    if role.fixed_outputs and "in" in left:
-        # The cells inside an LSTM share its first weights, and know their width too.
-        own = {id(parameter) for name, parameter in layer._parameters.items() if "_l0" in name}
-        for inner, cell in layer.named_sublayers():
-            if any(id(parameter) in own for parameter in cell._parameters.values()):
-                result[f"{role.path}.{inner}"] = {"input_size": left["in"]}
+    if isinstance(layer, RNNBase):
+        result.update(_of_cells(role, left.get("in"), hidden))
     return {path: values for path, values in result.items() if values}
+
+
+def _hidden_size(role: Role, ports: Mapping[Port, np.ndarray]) -> int | None:
+    """What is left of a recurrent layer's hidden size; None if it stays.
+
+    Raises:
+        CannotCutError: Its layers and directions would be of several sizes.
+    """
+    sizes = {port.size - len(ports.get(port, ())) for port in role.inside if port.makes}
+    if len(sizes) > 1:
+        raise CannotCutError(
+            f"the layers and directions inside recurrent layer '{role.path}' would no longer be of one hidden size"
+        )
+    return sizes.pop() if any(port.makes for port in ports) else None
+
+
+def _of_cells(role: Role, entry: int | None, hidden: int | None) -> dict[str, dict[str, int]]:
+    """The cells inside a recurrent layer share its weights, and know their widths too."""
+    layer = role.layer
+    first = {id(parameter) for name, parameter in layer._parameters.items() if "_l0" in name}
+    found: dict[str, dict[str, int]] = {}
+    for inner, cell in layer.named_sublayers():
+        if not isinstance(cell, RNNCellBase):
+            continue
+        values = {} if hidden is None else {"hidden_size": hidden}
+        is_first = any(id(parameter) in first for parameter in cell._parameters.values())
+        if is_first and entry is not None:
+            values["input_size"] = entry
+        elif not is_first and hidden is not None:
+            values["input_size"] = hidden * layer.num_directions
+        found[tensor_path(role.path, inner)] = values
+    return found

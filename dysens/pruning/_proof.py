@@ -42,7 +42,7 @@ from dysens.model import (
     preserved,
 )
 from dysens.pruning._cutting import cut, masked
-from dysens.pruning._plan import CannotCutError, PrunePlan, plan_for
+from dysens.pruning._plan import CannotCutError, PrunePlan, kept_channels, plan_for
 
 # The largest relative difference that rounding can explain: the two models add in another order.
 TOLERANCE = 1e-3
@@ -235,8 +235,7 @@ def _kept_exits(mixers: Iterable[Role], plan: PrunePlan) -> dict[str, np.ndarray
     kept = {(item.tensor, item.axis): item.kept for item in plan.cuts}
 
     def remaining(port: Port | None) -> np.ndarray | None:
-        pieces = port.slices if port is not None else ()
-        return next((kept[p.tensor, p.axis] for p in pieces if (p.tensor, p.axis) in kept), None)
+        return kept_channels(port, kept) if port is not None else None
 
     found = {}
     for role in mixers:

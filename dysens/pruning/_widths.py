@@ -35,7 +35,7 @@ _EXIT_NAMES = {
 _GROUP_NAMES = {"groups", "_groups", "num_groups"}
 
 # Beside their weights, Paddle's own layers keep these.
-_LAYER_NAMES = {"_num_features", "_num_parameters", "input_size", "_embedding_dim"}
+_LAYER_NAMES = {"_num_features", "_num_parameters", "input_size", "hidden_size", "_embedding_dim"}
 
 WIDTH_ATTRIBUTES = frozenset(_ENTRY_NAMES | _EXIT_NAMES | _GROUP_NAMES | _LAYER_NAMES)
 """All that a plan may set."""

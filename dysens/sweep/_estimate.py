@@ -143,7 +143,7 @@ def _check_loss(loss: Any) -> None:
 
 
 def _consumed(group: ChannelGroup) -> list[Slice]:
-    return [piece for port in group.units if port.side == "in" for piece in port.slices]
+    return [piece for port in group.units if port.reads for piece in port.slices]
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def _unit_effects(group: ChannelGroup, weights: Mapping[str, paddle.Tensor]) -> 
     effects = np.zeros(group.size)
     done: set[tuple[int, int]] = set()
     for port, units in group.units.items():
-        if port.side != "in":
+        if not port.reads:
             continue
         for piece in port.slices:
             weight = weights[piece.tensor]

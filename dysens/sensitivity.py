@@ -110,7 +110,7 @@ class DygraphSensitivity:
             data: For the criterion "elimination": unlabelled data, as `compress` takes them.
             fold: With the criterion "elimination", whether removed units are folded into the remaining ones.
             layers: "filters" looks for groups of 4-D weights, as sensitivity scripts do; "all" also for hidden units of linear
-                layers and for channels of 1-D and 3-D convolutions.
+                and recurrent layers, heads of attention, and channels of 1-D and 3-D convolutions.
         """
         if not isinstance(model, paddle.nn.Layer):
             raise InputError(f"The model has to be a paddle.nn.Layer, not a {type(model).__name__}.")

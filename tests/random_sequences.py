@@ -52,16 +52,26 @@ class Hidden(nn.Layer):
 
 
 class Recurrent(nn.Layer):
-    """A recurrent layer and what reads it."""
+    """A recurrent layer and what reads it: its outputs, both directions added up, by a remembered width, or its last state."""
 
-    def __init__(self, dim: int, kind: str, both_ways: bool, layers: int) -> None:
+    def __init__(self, dim: int, kind: str, both_ways: bool, layers: int, read: str) -> None:
         super().__init__()
         direction = "bidirect" if both_ways else "forward"
+        self.read = read
+        self.width = 6 * (2 if both_ways else 1)
         self.cells = getattr(nn, kind)(dim, 6, num_layers=layers, direction=direction)
-        self.out = nn.Linear(12 if both_ways else 6, dim)
+        self.out = nn.Linear(6 if read == "added" else self.width, dim)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        return self.out(self.cells(x)[0])
+        y, states = self.cells(x)
+        if self.read == "added":
+            y = sum(y.chunk(self.cells.num_directions, axis=-1))
+        elif self.read == "reshaped":
+            y = y.reshape([0, -1, 1, self.width]).squeeze(2)
+        elif self.read == "state":
+            last = states[0] if isinstance(states, tuple) else states
+            y = y + last[-1].mean(-1, keepdim=True).unsqueeze(1)
+        return self.out(y)
 
 
 class Along(nn.Layer):
@@ -118,7 +128,8 @@ class RandomSequence(nn.Layer):
             return Hidden(dim, int(draw.choice([6, 8, 10])), bool(draw.random() < 0.4))
         if kind == "recurrent":
             name = str(draw.choice(["LSTM", "GRU", "SimpleRNN"]))
-            return Recurrent(dim, name, bool(draw.random() < 0.5), int(draw.choice([1, 2])))
+            read = str(draw.choice(["plain", "plain", "added", "reshaped", "state"]))
+            return Recurrent(dim, name, bool(draw.random() < 0.5), int(draw.choice([1, 2])), read)
         return Along(dim, int(draw.choice([4, 8])), bool(draw.random() < 0.5))
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:

@@ -224,7 +224,9 @@ def _not_makers(
         elif layer not in graph.called:
             reasons[path] = f"layer '{layer}' does not run in this forward"
         elif role.fixed_outputs:
-            reasons[path] = f"the state of recurrent layer '{layer}' is carried on, or projected, by other code"
+            reasons[path] = (
+                f"the state of recurrent layer '{layer}' is carried on, or projected, by other code"
+            )
         elif not any(piece.tensor == path for port in _sides(role) for piece in port.slices):
             reasons[path] = _reparameterised(path)
         elif role.kind == "passing" and role.inputs is not None:

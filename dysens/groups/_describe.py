@@ -217,7 +217,8 @@ def explain_group(group: ChannelGroup, asked: str) -> str:
             lines.append(words.format(_listed(layers)))
     if group.rule != FREE:
         lines.append(
-            f"They cannot go one by one: something on the way (a split, a shuffle, a grouped convolution, the one hidden size of a recurrent layer) needs balance. "
+            "They cannot go one by one: something on the way (a split, a shuffle, a grouped convolution, the hidden size of a "
+            "recurrent layer) needs balance. "
             f"What can go: {group.rule}; that makes {group.size} units."
         )
     lines.append("Masking and cutting were compared on this model, and gave the same outputs.")

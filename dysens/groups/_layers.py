@@ -217,7 +217,7 @@ def _recurrent(path: str, layer: Any) -> Role:
     entry = Port(path, "in", layer.input_size, tuple(Slice(tensor_path(path, n), 1) for n in names))
     role = Role(path, layer, "mixer", entry, None, input_axis=-1, output_axis=-1, fixed_outputs=True)
     # The states of a cell are carried by somebody else's code; a projection makes other channels of the hidden units.
-    if not isinstance(layer, RNNBase) or getattr(layer, "proj_size", 0):
+    if not isinstance(layer, RNNBase) or getattr(layer, "proj_size", False):
         return role
     outputs, inside = recurrent_ports(path, layer)
     return replace(role, outputs=outputs, inside=inside, fixed_outputs=False)

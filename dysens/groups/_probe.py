@@ -40,7 +40,7 @@ from dysens.groups._instrument import (
     written,
 )
 from dysens.groups._layers import Role
-from dysens.model import TensorState, View, forward_state, leaves, map_leaves, swap_storage
+from dysens.model import TensorState, View, forward_state, map_leaves, swap_storage
 
 logger = logging.getLogger(__name__)
 
@@ -393,9 +393,7 @@ class Probe:
         else:
             moved = known.other
         chosen = mask.reshape([-1 if a == axis else 1 for a in range(plain.ndim)])
-        return with_first(
-            answer, paddle.to_tensor(np.where(chosen, moved, known.values)).astype(plain.dtype)
-        )
+        return with_first(answer, paddle.to_tensor(np.where(chosen, moved, known.values)).astype(plain.dtype))
 
 
 @contextmanager

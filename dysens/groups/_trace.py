@@ -163,10 +163,10 @@ class Tracer:
             for path, role in self._roles.items()
             if role.is_fixed(layers) or role.inside
         }
-        movement = self._probe.perturb(fixed) if fixed else Movement()
+        recurrent = self._probe.perturb(fixed) if fixed else Movement()
         for movement, reason in (
             (self._probe.perturb_inputs(), "it is joined with the network's own input at layer '{}'"),
-            (movement, "it is joined with the output of a recurrent layer at layer '{}'"),
+            (recurrent, "it is joined with the output of a recurrent layer at layer '{}'"),
         ):
             for path, moved in movement.positions.items():
                 entry = self._roles[path].inputs
@@ -175,7 +175,9 @@ class Tracer:
 
     def _refuse_states(self) -> None:
         """Keep recurrent layers whose states are given or used: they are as wide as the hidden units, whoever holds them."""
-        recurrent = [role for role in self._roles.values() if role.inside and not role.is_fixed(self._graph.layers)]
+        recurrent = [
+            role for role in self._roles.values() if role.inside and not role.is_fixed(self._graph.layers)
+        ]
         quiet = not recurrent or self._nothing(self._probe.perturb({role.path: STATES for role in recurrent}))
         for role in recurrent:
             path, why = role.path, ""

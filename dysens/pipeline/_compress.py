@@ -172,7 +172,8 @@ def compress(subject: Subject, options: Compressing, observer: Observer | None =
     options.check()
     if not subject.task.has_weights:
         logger.warning(
-            "The network has random weights, so the result is only good for a trial: give %s.",
+            "The network has random weights, so the result is only good for a trial%s: give %s.",
+            ", and is not scored" if _scores_chance(subject) else "",
             flag("weights"),
         )
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -190,6 +191,12 @@ def compress(subject: Subject, options: Compressing, observer: Observer | None =
     return compressed
 
 
+def _scores_chance(subject: Subject) -> bool:
+    """Whether the framework's metric would be asked about random weights: it says 0, and no loss is relative to that."""
+    task = subject.task
+    return subject.scoring is None and task.lowest_baseline is not None and not task.has_weights
+
+
 class _Run:
     """One compression on its way."""
 
@@ -203,9 +210,10 @@ class _Run:
         self.scores: Scores | None = None
         self.scoring = self._watched()
         if options.max_loss is not None and self.scoring is None:
-            raise InputError(
-                f"{flag('max_loss')} is about a score: give {flag('evaluator')} package.module:function."
+            needed = (
+                flag("weights") if _scores_chance(subject) else f"{flag('evaluator')} package.module:function"
             )
+            raise InputError(f"{flag('max_loss')} is about a score: give {needed}.")
         self.data = calibration_data(subject, options)
         self.found: dict[str, Any] = {}  # what there is of a `Compressed`
 
@@ -284,7 +292,7 @@ class _Run:
 
     def _watched(self) -> Scoring | None:
         """What scores the network, watched; None if nothing is named that does."""
-        if self.subject.scoring is None and not self.task.has_evaluator:
+        if _scores_chance(self.subject) or (self.subject.scoring is None and not self.task.has_evaluator):
             return None
         evaluator = self.subject.evaluator
         if not isinstance(evaluator, Evaluator):

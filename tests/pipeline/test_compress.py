@@ -320,3 +320,16 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(home, capfd):
     assert command[:3] == ["dysens", "export", "own_network:interrupted"]
     assert main(command[1:]) == 0
     assert Path("inference/inference.pdiparams").is_file()
+
+
+def test_random_weights_of_a_config_are_compressed_without_a_score(model, tmp_path, caplog):
+    """To try the way out before there are weights; the metric of such a network is 0, which nothing is relative to."""
+    task = Guarded(model, SHAPE, Agreement(model, worth=0.0), has_weights=False)
+    result = compress(Subject(task), options(tmp_path, export=True))
+    assert "random weights" in caplog.text
+    assert "not scored" in caplog.text
+    assert [row.state for row in result.rows] == ["original", "pruned", "exported"]
+    assert {row.score for row in result.rows} == {None}
+    assert result.scored_on is None
+    with pytest.raises(InputError, match=r"max_loss is about a score: give weights\."):
+        compress(Subject(task), options(tmp_path / "again", max_loss=0.1))

@@ -2,6 +2,9 @@
 
 A ``finally`` is not enough: the interrupt may come inside it. So, while a clean-up is due, dysens stands before the user's
 handler of SIGINT and looks where the program is: inside a clean-up the interrupt waits, anywhere else it passes on at once.
+
+Paddle 3 asks Python for the call stack of every operation that it traces, and does not look whether it got one: an interrupt
+inside that question would end the process with a segmentation fault. There it waits, too.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from traceback import FrameSummary, extract_stack
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -20,7 +24,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._users: Callable[..., Any] = signal.default_int_handler
-        self._clean_ups: set[CodeType] = set()
+        self._clean_ups: set[CodeType] = {extract_stack.__code__, FrameSummary.line.fget.__code__}  # type: ignore[attr-defined]
         self._waiting: list[tuple[int, FrameType | None]] = []
 
     def clean_up(self, function: _Function) -> _Function:

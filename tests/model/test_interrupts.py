@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -95,3 +97,34 @@ def test_other_threads_just_run():
     thread.start()
     thread.join()
     assert done == [1]
+
+
+TRACED = """
+import random, signal
+import dysens, paddle
+from paddle import nn
+from dysens.model import preserved
+
+shape = [paddle.static.InputSpec([1, 3, 8, 8], "float32")]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored
+signal.signal(signal.SIGALRM, lambda *event: signal.raise_signal(signal.SIGINT))
+moments = random.Random(0)
+interrupted = 0
+for _ in range(30):
+    model = nn.Sequential(*[nn.Sequential(nn.Conv2D(3, 3, 3, padding=1), nn.ReLU()) for _ in range(10)])
+    try:
+        signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.005, 0.1))
+        with preserved(model):
+            paddle.jit.to_static(model, input_spec=shape, full_graph=True).forward.concrete_program
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupted += 1
+print("interrupted", interrupted)
+"""
+
+
+@pytest.mark.once("paddle3")  # the other does not ask for the stack
+def test_an_interrupt_while_paddle_traces_a_program_does_not_end_the_process():
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout.split()[-1]) > 0

@@ -109,7 +109,7 @@ def used_inputs(static: paddle.nn.Layer) -> set[str]:
     Args:
         static: What ``to_static`` returned; its input specs have names.
     """
-    program = static.forward.concrete_program  # type: ignore[attr-defined]  # what `to_static` put there
+    program = static.forward.concrete_program  # what `to_static` put there
     outputs, inputs = (
         [value for value in paddle.utils.flatten(values) if isinstance(value, SYMBOLIC)]
         for values in (program.outputs, program.inputs)

@@ -3,8 +3,9 @@
     .venvs/paddle3/bin/python benchmarks/mistakes.py          # run all, write the page
     .venvs/paddle3/bin/python benchmarks/mistakes.py 16 38    # run these, print what is said
 
-Every mistake is made for real, in a scratch folder, with a small network. Ctrl-C is an evaluation that raises what Ctrl-C raises,
-a full disk is a limit on the size of files, and a package that is not installed is one that cannot be imported.
+Every mistake is made for real, in a scratch folder, with a small network. Ctrl-C is a real SIGINT, which an evaluation sends, or
+which comes as soon as a certain file is there; a full disk is a limit on the size of files, and a package that is not installed
+is one that cannot be imported.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import io
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,8 +29,9 @@ PAGE = DOCS / "mistakes.md"
 BEGIN, END = "<!-- table: benchmarks/mistakes.py -->", "<!-- end of table -->"
 
 NETWORK = '''
+import signal
+
 import paddle
-from dysens import Evaluator
 
 SHAPE = "1,3,16,16"
 
@@ -84,6 +87,10 @@ def two_arguments(model, data):
     return 1.0
 
 
+def press():
+    signal.raise_signal(signal.SIGINT)
+
+
 calls = 0
 
 
@@ -92,7 +99,7 @@ def interrupted(model):
     global calls
     calls += 1
     if calls % 4 == 0:
-        raise KeyboardInterrupt
+        press()
     return score(model)
 
 
@@ -101,17 +108,18 @@ def once(model):
     global calls
     calls += 1
     if calls > 1:
-        raise KeyboardInterrupt
+        press()
     return score(model)
 
 
 def interrupted_images():
     yield paddle.randn([4, 3, 16, 16])
-    raise KeyboardInterrupt
+    press()
 
 
 def interrupted_build():
-    raise KeyboardInterrupt
+    press()
+    return build()
 '''
 
 NET = "net:build --input-shape 1,3,16,16"
@@ -128,6 +136,7 @@ class Mistake:
         missing: A package that is not installed.
         disk: The largest file that can be written, in bytes; None for a disk with room.
         variable: An environment variable that is set, and its value.
+        ctrl_c_at: Ctrl-C is pressed as soon as there is such a file (a pattern); else ``net.py`` presses it, or nobody.
     """
 
     what: str
@@ -135,11 +144,13 @@ class Mistake:
     missing: str | None = None
     disk: int | None = None
     variable: tuple[str, str] | None = None
+    ctrl_c_at: str | None = None
 
     @property
     def apart(self) -> bool:
         """Whether it needs a process of its own."""
-        return self.disk is not None or self.variable is not None or self.missing == "paddle"
+        given = (self.disk, self.variable, self.ctrl_c_at)
+        return any(each is not None for each in given) or self.missing == "paddle"
 
 
 MISTAKES = (
@@ -229,6 +240,13 @@ MISTAKES = (
         f"eval {OCR} --weights null --set Eval.dataset.label_file_list=[spaces.txt]",
     ),
     Mistake("a PaddleOCR folder that is none", f"groups {OCR}", variable=("PADDLEOCR_HOME", "empty")),
+    Mistake("Ctrl-C in an export", f"export {NET} -o exported", ctrl_c_at=".exported.*/*.pdiparams"),
+    Mistake(
+        "Ctrl-C while compress exports",
+        f"compress {NET} --data net:images --flops 30% --export -o cut-export",
+        ctrl_c_at="cut-export/.inference.*/*.pdiparams",
+    ),
+    Mistake("Ctrl-C in training", f"train {OCR} --weights null", ctrl_c_at="output/*/latest.pdopt"),
 )
 
 
@@ -237,6 +255,7 @@ def prepare(folder: Path) -> None:
     import pickle
 
     from dysens.cli import main
+    from dysens.data import write_scenes
 
     (folder / "net.py").write_text(NETWORK, encoding="utf-8")
     (folder / "broken.yml").write_text("Global: [1, 2\n", encoding="utf-8")
@@ -248,6 +267,8 @@ def prepare(folder: Path) -> None:
     for name in ("empty", "done"):
         (folder / name).mkdir()
     shutil.copytree(CONFIGS, folder / "configs" / "ocr")
+    for part in ("det_train", "det_eval"):
+        write_scenes(folder / "output" / "text_images" / part, 4, size=(128, 64))
     (folder / "spaces.txt").write_text(
         'a.png [{"transcription": "OPEN", "points": [[0, 0], [9, 0], [9, 9], [0, 9]]}]\n'
     )
@@ -296,13 +317,29 @@ def answer(mistake: Mistake) -> tuple[int, str]:
         mock.patch.dict(sys.modules, absent),
         mock.patch.object(sys, "argv", ["dysens"]),
     ):
-        code = main(words)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup ignores it
+        try:
+            code = main(words)
+        finally:
+            signal.signal(signal.SIGINT, before)
     return code, said.getvalue()
+
+
+PRESSING = """
+import glob, os, signal, threading, time
+def press():
+    while not glob.glob({0!r}):
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=press, daemon=True).start()
+"""
 
 
 def _apart(mistake: Mistake, words: list[str]) -> tuple[int, str]:
     code = [
-        "import sys",
+        "import sys; sys.argv = ['dysens']",
+        PRESSING.format(mistake.ctrl_c_at) if mistake.ctrl_c_at else "",
         f"sys.modules[{mistake.missing!r}] = None" if mistake.missing else "",
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
         if mistake.disk is not None

@@ -58,7 +58,7 @@ def test_the_committed_notebook_shows_pictures_and_no_noise(notebook: Path) -> N
 
 # 75 CPU seconds: README's and the documents' blocks make the calls of the tutorial, cli/test_configs.py goes the way of PP-OCR,
 # programs/test_commands.py that of an exported model.
-LONG = ("01_sensitivity_tutorial", "02_ppocr_v3_det", "04_inference_model")
+LONG = ("01_sensitivity_tutorial", "02_ppocr_v5_det", "04_inference_model")
 RUN = [
     pytest.param(each, marks=[pytest.mark.once("test-all")] if each.stem in LONG else [])
     for each in NOTEBOOKS

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dysens.cli._files import kept_in
 from dysens.cli._options import add_common
 from dysens.cli._program import INTERRUPTED, hush_paddle, interrupted
-from dysens.cli._terminal import number, results_apart
+from dysens.cli._terminal import interrupts_first, number, results_apart
 from dysens.cli._tools import ToolParser
 from dysens.errors import DysensError, InputError
 from dysens.flags import flag, spelled
@@ -86,6 +86,7 @@ class AnalysisTool:
         level = logging.WARNING if options.quiet else logging.DEBUG if options.debug else logging.INFO
         try:
             with (
+                interrupts_first(),
                 results_apart(options.debug) as results,
                 redirect_stdout(results),
                 shown_log(level),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path("compressed")
 # As dysens.pipeline has them, which would load Paddle for a page of help.
-PRUNED, TRAINED = "pruned", "trained"
+PRUNED, TRAINED, EXPORTED = "pruned", "trained", "inference"
 COLUMNS = {
     "score": "on the evaluation data (hmean, acc ..), ± its standard error",
     "FLOPs": "of one forward; a multiply-add is one",
@@ -165,6 +165,8 @@ def _goes_on(options: Namespace) -> str | None:
         words += ["--input-shape", ",".join(map(str, shape))]
     if options.submodel is not None:
         words += ["--submodel", options.submodel]
+    if not options.train:
+        words += ["-o", str(options.output / EXPORTED)]
     return shlex.join(words)
 
 

@@ -19,7 +19,7 @@ from dysens.cli._compress import COMPRESS
 from dysens.cli._files import CONVERT, MERGE, SHOW
 from dysens.cli._options import Command, add_common
 from dysens.cli._produce import DEMO, EVAL, EXPORT, PRUNE, TRAIN
-from dysens.cli._terminal import USAGE_ERROR, CommandParser, Output, results_apart
+from dysens.cli._terminal import USAGE_ERROR, CommandParser, Output, interrupts_first, results_apart
 from dysens.errors import DysensError, nearest
 from dysens.flags import DYSENS, spelled
 from dysens.progress import shown_log
@@ -135,7 +135,7 @@ def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
     options.typed = typed_again(words, "dysens")  # goes into cards
     level = logging.WARNING if options.quiet else logging.DEBUG if options.debug else logging.INFO
     try:
-        with results_apart(options.debug) as results, shown_log(level), spelled(DYSENS):
+        with interrupts_first(), results_apart(options.debug) as results, shown_log(level), spelled(DYSENS):
             command.run(options, Output(results, getattr(options, "json", False), options.quiet))
     except KeyboardInterrupt:
         instead = command.goes_on(options) if command.goes_on else None

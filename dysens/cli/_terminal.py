@@ -8,11 +8,13 @@ import math
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
 from itertools import chain
-from threading import Thread
+from threading import Thread, current_thread, main_thread
+from types import FrameType
 from typing import Any, ClassVar, NoReturn, TextIO
 
 from dysens.errors import nearest
@@ -103,6 +105,30 @@ def results_apart(debug: bool = False) -> Iterator[TextIO]:
         os.dup2(kept, 1)
         os.close(kept)
         passing.join(timeout=1)  # a process that outlives the command may still hold the other end
+
+
+@contextmanager
+def interrupts_first() -> Iterator[None]:
+    """Raise KeyboardInterrupt for an error that came after Ctrl-C: Paddle, as it is imported, makes an ImportError of it."""
+    pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.default_int_handler(number, frame)
+
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    except Exception as error:
+        if pressed:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _pass_on(reading: int, debug: bool) -> None:

@@ -32,7 +32,7 @@ from dysens.cli._options import (
 )
 from dysens.cli._produce import scored_export
 from dysens.cli._program import INTERRUPTED, hush_paddle, interrupted
-from dysens.cli._terminal import CommandParser, names, number, one_of, results_apart
+from dysens.cli._terminal import CommandParser, interrupts_first, names, number, one_of, results_apart
 from dysens.errors import DysensError, InputError
 from dysens.flags import Spelling, flag, spelled
 from dysens.progress import shown_log
@@ -113,6 +113,7 @@ class Tool:
         )
         try:
             with (
+                interrupts_first(),
                 results_apart(options.debug) as results,
                 redirect_stdout(results),
                 shown_log(level),

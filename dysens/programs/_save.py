@@ -197,7 +197,7 @@ def saved_and_run(
     except Exception as error:
         if SYMPTOM not in str(error):
             raise
-        logger.info("Upsampling is written in a way that oneDNN of this Paddle version can run.")
+        logger.debug("Upsampling is written in a way that oneDNN of this Paddle version can run.")
         return attempt(interpolation_rewritten())
 
 

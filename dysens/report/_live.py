@@ -25,11 +25,26 @@ _QUIET = 120.0  # seconds after which a journal that nobody claims points in cou
 _CLOSED = "default-src 'none';"
 _POLL = """<script>
 (function () {
-  const shown = %s;
+  const shown = %s, root = document.documentElement, find = (id) => document.getElementById(id);
+  let kept = {};  // what the reader has set stays set when the page loads itself anew
+  try { kept = JSON.parse(sessionStorage.getItem("dysens")) ?? {}; } catch { /* storage is turned off */ }
+  if (kept.lang && kept.lang !== root.lang) find("language")?.click();
+  if (kept.theme && kept.theme !== root.dataset.theme) find("theme")?.click();
+  const exact = find("exact");
+  if (exact && kept.exact) {
+    exact.value = kept.exact;
+    for (const kind of ["input", "change"]) exact.dispatchEvent(new Event(kind));
+  }
+  for (const id of ["slider", "exact"]) find(id)?.addEventListener("input", () => { kept.exact = exact.value; });
+  function reload() {
+    const now = {lang: find("language") ? root.lang : kept.lang, theme: root.dataset.theme ?? kept.theme, exact: kept.exact};
+    try { sessionStorage.setItem("dysens", JSON.stringify(now)); } catch { /* storage is turned off */ }
+    location.reload();
+  }
   setInterval(async () => {
     try {
       const answer = await fetch("/version", {cache: "no-store"});
-      if (answer.ok && (await answer.text()) !== shown) location.reload();
+      if (answer.ok && (await answer.text()) !== shown) reload();
     } catch { /* the run is over, and so is the server: the page stays */ }
   }, %d);
 })();

@@ -84,7 +84,11 @@ def about(sens: Sensitivities) -> dict[str, str]:
     found["date"] = when.isoformat(" ", "minutes")
     header = header_of(path)
     if header is not None:
-        found |= {"model": header.model, "metric": header.evaluator, "criterion": header.criterion}
+        found |= {
+            "model": header.model,
+            "metric": header.evaluator.replace("<lambda>", ""),
+            "criterion": header.criterion,
+        }
         if header.versions:
             found["versions"] = ", ".join(f"{name} {version}" for name, version in header.versions.items())
     return found

@@ -145,7 +145,8 @@ class Measuring:
         options, scorer = self._prepared(eval_func, higher_is_better, options)
         baseline = checked_baseline(scorer.score())
         header = self._header(scorer, baseline)
-        logger.info("The whole network scores %.6g (%s).", baseline, header.evaluator)
+        by = "" if header.evaluator == "<lambda>" else f" ({header.evaluator})"
+        logger.info("The whole network scores %.6g%s.", baseline, by)
         journal = self._journal(header)
         known = len(journal.points()) if journal is not None else 0
         warn_of_noise(scorer, baseline, len(self.groups) * len(self.ratios) - known)
@@ -234,7 +235,8 @@ class Measuring:
         examiner = Examiner(scorer, target_loss, confidence)
         warn_of_noise(scorer, examiner.baseline, len(self.groups))
         header = self._header(scorer, examiner.baseline)
-        logger.info("The whole network scores %.6g (%s).", examiner.baseline, header.evaluator)
+        by = "" if header.evaluator == "<lambda>" else f" ({header.evaluator})"
+        logger.info("The whole network scores %.6g%s.", examiner.baseline, by)
         journal = self._journal(header)
         search = Search(
             self.groups,

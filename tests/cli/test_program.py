@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
+from interrupting import interrupts_raise
 
 from dysens import __version__
 from dysens.cli import COMMANDS, parser
+from dysens.cli._terminal import interrupts_first
 
 EVERY = sorted(COMMANDS)
 
@@ -111,3 +114,18 @@ def test_json_is_all_there_is_on_standard_output(dysens, journal):
     done = dysens("show", journal, "--json")
     assert done.code == 0
     assert json.loads(done.out)["baseline"] == 0.9
+
+
+def import_paddle_by_half():
+    """As Paddle does: it makes an ImportError of Ctrl-C."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise ImportError("initialization failed") from None
+
+
+def test_an_error_that_ctrl_c_caused_is_an_interruption():
+    with interrupts_raise(), pytest.raises(KeyboardInterrupt), interrupts_first():
+        import_paddle_by_half()
+    with interrupts_raise(), pytest.raises(ImportError), interrupts_first():
+        raise ImportError("no such module")

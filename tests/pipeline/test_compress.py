@@ -319,7 +319,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(home, capfd):
     command = shlex.split(said.splitlines()[-1])
     assert command[:3] == ["dysens", "export", "own_network:interrupted"]
     assert main(command[1:]) == 0
-    assert Path("inference/inference.pdiparams").is_file()
+    assert Path("out/inference/inference.pdiparams").is_file()
 
 
 def test_random_weights_of_a_config_are_compressed_without_a_score(model, tmp_path, caplog):

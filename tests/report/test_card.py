@@ -143,6 +143,12 @@ def test_the_page_on_a_phone_does_not_scroll_sideways(browser, card, tmp_path):
     shown(browser, page)
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    ink = "return getComputedStyle(document.body).color"
+    on_screen = browser.execute_script(ink)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    on_paper = browser.execute_script(ink)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert (on_screen, on_paper) == ("rgb(227, 232, 239)", "rgb(27, 36, 48)")  # paper is light
 
 
 def test_names_may_be_anything(browser, card, tmp_path):

@@ -142,6 +142,29 @@ def test_a_browser_follows(browser, tmp_path):
     assert [line for line in console(browser) if "favicon" not in line and "version" not in line] == []
 
 
+def test_what_a_reader_set_stays_when_points_come(browser, tmp_path):
+    path, (first, second) = tmp_path / "sens.jsonl", PATHS
+    with Journal.open(path, header()) as journal:
+        journal.append(point(first, 0.25, 0.1))
+        assert journal.claim(first, 0.5)  # the run goes on
+        watching = Watching(path)
+        browser.get(watching.address)
+        browser.find_element("id", "language").click()
+        browser.find_element("id", "theme").click()
+        theme = browser.execute_script("return document.documentElement.dataset.theme")
+        browser.execute_script("exact.value = '0.07'; exact.dispatchEvent(new Event('input'))")
+        journal.append(point(second, 0.25, 0.3))
+        WebDriverWait(browser, 60).until(lambda shown: PATHS[second] in shown.page_source)
+        asked = (
+            "return [document.documentElement.lang, document.documentElement.dataset.theme, exact.value, "
+            "performance.getEntriesByType('resource').map(e => e.name)]"
+        )
+        *shown, requests = browser.execute_script(asked)
+    assert shown == ["zh-CN", theme, "0.07"]
+    assert all(name.startswith((watching.address, "data:")) for name in requests)
+    assert watching.ended()
+
+
 def test_a_run_shows_itself_for_as_long_as_it_lasts(tmp_path):
     said = []
     with shown_live(tmp_path, opened=False, say=said.append, seconds=0.01) as address:

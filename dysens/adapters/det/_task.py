@@ -28,6 +28,7 @@ from dysens.adapters.det._weights import load_weights
 from dysens.costs import Inputs
 from dysens.errors import InputError
 from dysens.flags import setting
+from dysens.model import run_through
 from dysens.programs import Exported
 from dysens.pruning import read_state, save_plan, set_optimizer_state
 from dysens.ratios import write_ratio_file
@@ -60,11 +61,12 @@ def _callbacks() -> ModuleType:
 
 
 def _with_plan(save_model: Callable[..., None], model: paddle.nn.Layer) -> Callable[..., None]:
-    def save_model_and_plan(
-        state: Any, optimizer: Any, folder: str, name: str, *others: Any, **named: Any
-    ) -> None:
+    def save_both(state: Any, optimizer: Any, folder: str, name: str, *others: Any, **named: Any) -> None:
         save_model(state, optimizer, folder, name, *others, **named)
         save_plan(model, Path(folder) / name)
+
+    def save_model_and_plan(*arguments: Any, **named: Any) -> None:
+        run_through(lambda: save_both(*arguments, **named))  # Ctrl-C waits until both are written
 
     save_model_and_plan.__wrapped__ = save_model  # type: ignore[attr-defined]
     return save_model_and_plan

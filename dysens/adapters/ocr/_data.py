@@ -16,7 +16,7 @@ from PIL import Image
 from dysens.adapters._shared import seeded
 from dysens.adapters.ocr._config import section, transforms
 from dysens.adapters.ocr._labels import check_data
-from dysens.adapters.ocr._ppocr import load_ppocr
+from dysens.adapters.ocr._ppocr import load_ppocr, remarks
 from dysens.adapters.ocr._readable import check_samples, report_decoding
 from dysens.errors import InputError
 
@@ -47,7 +47,7 @@ def build_loader(config: Mapping[str, Any], mode: str, place: Any, scored: bool 
     """
     check_data(config, mode)
     seed = config["Global"].get("seed", SEED)
-    loader = load_ppocr().build_dataloader(deepcopy(dict(config)), mode, place, logger, seed)
+    loader = load_ppocr().build_dataloader(deepcopy(dict(config)), mode, place, remarks, seed)
     if len(loader) == 0:
         size = section(config, f"{mode}.loader").get("batch_size_per_card")
         raise InputError(
@@ -118,7 +118,7 @@ def drawn_samples(config: Mapping[str, Any], folder: Path, place: Any, count: in
     if "sampler" in drawn["Train"]:
         drawn["Train"]["sampler"].update(first_bs=count, fix_bs=True)
     with seeded(SEED):
-        loader = load_ppocr().build_dataloader(drawn, "Train", place, logger, SEED)
+        loader = load_ppocr().build_dataloader(drawn, "Train", place, remarks, SEED)
         return first_samples(loader, count)
 
 

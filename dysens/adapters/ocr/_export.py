@@ -15,7 +15,7 @@ import yaml
 from dysens.adapters._shared import ExportedModel
 from dysens.adapters.ocr._config import input_shape, network_section, transforms
 from dysens.adapters.ocr._data import read_dictionary
-from dysens.adapters.ocr._ppocr import load_ppocr
+from dysens.adapters.ocr._ppocr import load_ppocr, remarks
 from dysens.adapters.ocr._weights import reparameterize
 from dysens.atomic import write_file
 from dysens.costs import Array, file_size
@@ -146,7 +146,7 @@ def _write_settings(config: Mapping[str, Any], prefix: Path) -> None:
     target = prefix.with_name(f"{prefix.name}.yml")
     if (load_ppocr().home / "ppocr" / "utils" / "export_model.py").is_file():
         module = importlib.import_module("ppocr.utils.export_model")
-        module.dump_infer_config(deepcopy(dict(config)), str(target), logger)
+        module.dump_infer_config(deepcopy(dict(config)), str(target), remarks)
         content = yaml.safe_load(target.read_text(encoding="utf-8"))
     else:
         eval_transforms = [{each: given or None} for each, given in transforms(config, "Eval")]

@@ -174,6 +174,19 @@ def _root_logger_kept() -> Iterator[None]:
         root.handlers[:] = handlers
 
 
+class _ForDebugging(logging.Filter):
+    """Lets warnings pass, and the rest only where everything is to be seen."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        return record.levelno > logging.INFO or logging.getLogger("dysens").isEnabledFor(logging.DEBUG)
+
+
+# For functions of PaddleOCR that say which files they read and write; its training loop has one whose records are all shown.
+remarks = logging.getLogger(f"{__name__}.remarks")
+remarks.addFilter(_ForDebugging())
+
+
 def _calm_ppocr_logger() -> None:
     """ppocr prints to standard output through a handler of its own; its records shall go the way of ours."""
     ppocr_logger: logging.Logger = importlib.import_module("ppocr.utils.logging").get_logger()

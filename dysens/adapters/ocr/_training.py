@@ -22,6 +22,7 @@ from dysens.adapters.ocr._data import SEED
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.errors import InputError
 from dysens.flags import setting
+from dysens.model import run_through
 from dysens.pruning import read_state, save_plan, set_optimizer_state
 
 if TYPE_CHECKING:
@@ -157,10 +158,16 @@ def _take_the_best(network: paddle.nn.Layer, best: Path, began: float) -> None:
 
 @contextmanager
 def _plans_beside_checkpoints(program: ModuleType) -> Iterator[None]:
-    """Every checkpoint that PaddleOCR's loop writes gets its plan: without, nobody could load a pruned one."""
+    """Every checkpoint that PaddleOCR's loop writes gets its plan: without, nobody could load a pruned one.
+
+    Ctrl-C waits until both are written.
+    """
     original = program.save_model
 
-    def save_model(model: Any, optimizer: Any, folder: str, *others: Any, **named: Any) -> None:
+    def save_model(*arguments: Any, **named: Any) -> None:
+        run_through(lambda: save_both(*arguments, **named))
+
+    def save_both(model: Any, optimizer: Any, folder: str, *others: Any, **named: Any) -> None:
         original(model, optimizer, folder, *others, **named)
         save_plan(model, Path(folder) / named["prefix"])
         if named["prefix"] == BEST and (Path(folder) / "best_model" / "model.pdparams").is_file():

@@ -74,7 +74,10 @@ def load_weights(model: paddle.nn.Layer, source: str | Path, inputs: tuple[Any, 
         random = _parts_left_out(state, model)
         untouched = _put(state, model, inputs, path, random)
         before.keep()
-    logger.info("%d tensors loaded from %s; %d keep their initial values", len(state), path, len(untouched))
+    rest = (
+        f"; {len(untouched)} of parts that only training runs keep their initial values" if untouched else ""
+    )
+    logger.info("%d tensors loaded from %s%s.", len(state), path, rest)
     if random:
         logger.warning("%s has a backbone only: %s begin with random values.", path, " and ".join(random))
     return LoadedWeights(path, len(state), untouched, reparameterized, random)

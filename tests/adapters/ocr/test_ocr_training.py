@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 import pickle
 import re
+import signal
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
 import pytest
+from interrupting import interrupts_raise
 
 from dysens.adapters.ocr import OcrTask, train
+from dysens.adapters.ocr._training import _plans_beside_checkpoints
 from dysens.errors import InputError
 from dysens.pruning import has_plan, read_state
 
@@ -54,6 +59,23 @@ def test_training_goes_on_where_it_was(config, tmp_path, caplog):
     halfway = tmp_path / "iter_epoch_1"
     train(build(config, tmp_path, f"Global.checkpoints={halfway}"), resume=halfway)
     assert losses(caplog) == pytest.approx({step: in_one_go[step] for step in (4, 5, 6)}, rel=2e-4)
+
+
+def test_ctrl_c_leaves_no_half_of_a_checkpoint(tmp_path):
+    """It comes between the optimizer and the weights, and waits for weights and plan."""
+    network = paddle.nn.Conv2D(3, 8, 3)
+
+    def save_model(model, optimizer, folder, prefix):
+        Path(folder, f"{prefix}.pdopt").touch()
+        signal.raise_signal(signal.SIGINT)
+        paddle.save(model.state_dict(), f"{folder}/{prefix}.pdparams")
+
+    loop = SimpleNamespace(save_model=save_model)
+    with interrupts_raise(), pytest.raises(KeyboardInterrupt), _plans_beside_checkpoints(loop):
+        loop.save_model(network, None, str(tmp_path), prefix="latest")
+    assert read_state(tmp_path / "latest.pdparams").keys() == {"weight", "bias"}
+    assert has_plan(tmp_path / "latest")
+    assert loop.save_model is save_model
 
 
 def test_resuming_from_nothing(config, tmp_path):

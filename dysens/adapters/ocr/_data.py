@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -19,8 +18,6 @@ from dysens.adapters.ocr._labels import check_data
 from dysens.adapters.ocr._ppocr import load_ppocr, remarks
 from dysens.adapters.ocr._readable import check_samples, report_decoding
 from dysens.errors import InputError
-
-logger = logging.getLogger(__name__)
 
 # Datasets of PaddleOCR that read images named in label files; others keep the same samples elsewhere.
 FROM_FILES = ("SimpleDataSet", "MultiScaleDataSet", "TextDetDataset", "TextRecDataset", "MSTextRecDataset")

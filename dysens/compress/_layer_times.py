@@ -72,7 +72,9 @@ def timed_cost(model: nn.Layer, view: View, cost: Cost, folder: Path) -> Cost:
     by_layer = {
         path: max(1, round(1e9 * known.get(path, pace * flops))) for path, flops in cost.by_layer.items()
     }
-    return replace(cost, flops=sum(by_layer.values()), by_layer=by_layer)
+    products = {path: max(1, round(1e9 * pace * flops)) for path, flops in cost.products.items()}
+    total = sum(by_layer.values()) + sum(products.values())
+    return replace(cost, flops=total, by_layer=by_layer, products=products)
 
 
 def _meet(model: nn.Layer, view: View, paths: Mapping[str, int]) -> dict[str, list[_Met]]:

@@ -3,7 +3,8 @@
 FLOPs are as `paddle.flops` counts them (one multiply-add is one FLOP). `paddle.flops` itself prints, takes one tensor only and
 leaves buffers behind in layers that did not run. So its counting functions are called here one by one, on the live layer, which
 stays untouched. What they do not know but has weights (recurrent layers, subclasses of known ones) is counted by us and named in
-`Cost.counted_by_us`; weighted layers that nobody can count are named in `Cost.uncounted`, never added as a silent zero.
+`Cost.counted_by_us`, and so are matrix products inside attention; weighted layers that nobody can count are named in
+`Cost.uncounted`, never added as a silent zero.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from paddle import nn
 from paddle.hapi.dynamic_flops import register_hooks as paddle_counters
 from paddle.nn.layer.rnn import RNNBase, RNNCellBase
 
+from dysens.costs._products import Products
 from dysens.errors import InputError
 from dysens.model import View, eagerly, preserved
 
@@ -33,6 +35,8 @@ class Cost:
         flops: All layers together.
         params: Entries of all trainable parameters and of batch statistics, as `paddle.flops` counts them.
         by_layer: FLOPs of each layer that has any, by path.
+        products: FLOPs of products of computed tensors, as attention has them, by the path of the layer that makes them; "" is
+            the model itself.
         counted_by_us: Layers that `paddle.flops` counts as zero, and dysens does not.
         uncounted: Layers with weights that nobody can count.
     """
@@ -40,6 +44,7 @@ class Cost:
     flops: int
     params: int
     by_layer: dict[str, int] = field(default_factory=dict)
+    products: dict[str, int] = field(default_factory=dict)
     counted_by_us: tuple[str, ...] = ()
     uncounted: tuple[str, ...] = ()
 
@@ -59,7 +64,8 @@ def cost_of(model: nn.Layer, view: View) -> Cost:
     """Run the model once and count."""
     flops: dict[str, int] = {}
     ours: list[str] = []
-    unknown: list[str] = []
+    unknown: list[tuple[str, nn.Layer]] = []
+    products = Products()
 
     def watch(path: str, layer: nn.Layer, count: Callable[..., None]) -> None:
         def hook(_: nn.Layer, given: Any, returned: Any) -> None:
@@ -72,23 +78,34 @@ def cost_of(model: nn.Layer, view: View) -> Cost:
     with preserved(model), eagerly(model, [view]) as (eager_view,), paddle.no_grad():
         for path, layer in model.named_sublayers(include_self=True):
             layer.training = False
-            if type(layer) in paddle_counters:
-                watch(path, layer, paddle_counters[type(layer)])
-                continue
-            counter = _our_counter(layer)
+            known = type(layer) in paddle_counters
+            counter = paddle_counters[type(layer)] if known else _our_counter(layer)
+            products.watch(path, layer, counter is not None)
             if counter is not None:
-                ours.append(path)
                 watch(path, layer, counter)
+                ours += [] if known else [path]
             elif not layer.sublayers() and any(p.ndim > 1 for p in layer.parameters()):
-                unknown.append(path)
-        model(*eager_view.fresh())
+                unknown.append((path, layer))
+        with products.counting():
+            model(*eager_view.fresh())
+    counted = {path: count for path, count in products.flops.items() if count}
     return Cost(
-        sum(flops.values()),
+        sum(flops.values()) + sum(counted.values()),
         count_params(model),
         {path: count for path, count in flops.items() if count},
-        tuple(path for path in ours if flops.get(path)),
-        tuple(unknown),
+        counted,
+        (*(path for path in ours if flops.get(path)), *map(_product_name, counted)),
+        tuple(path for path, layer in unknown if not _multiplied(layer, products)),
     )
+
+
+def _product_name(path: str) -> str:
+    return f"{path} (matrix products)" if path else "matrix products"
+
+
+def _multiplied(layer: nn.Layer, products: Products) -> bool:
+    """Whether all that such a layer does with its weights is to multiply by them."""
+    return all(id(p) in products.factors for p in layer.parameters() if p.ndim > 1)
 
 
 def count_params(model: nn.Layer) -> int:

@@ -121,6 +121,10 @@ def describe_costs(
             terms.add(path, flops=flops / before)
         if not before:
             terms.add(None, flops=flops)
+    for layer, flops in cost.products.items():
+        heads = [g for g in groups if any(rule.block == layer for rule in g.remembered)]
+        # Of a group that changes how many heads a block has, its products lose the same share.
+        terms.add(None, flops, along=_makes(heads[0]) if len(heads) == 1 else None)
     for path in shapes:
         if tensors[path].persistable:
             terms.add(path, params=1)
@@ -129,6 +133,11 @@ def describe_costs(
         for group, each in zip(groups, steps)
     )
     return Costs(tuple(described), terms.widths(), terms.terms())
+
+
+def _makes(group: ChannelGroup) -> Place:
+    _, piece = group.scored[0]
+    return piece.tensor, piece.axis
 
 
 def _weights_by_layer(
@@ -202,9 +211,15 @@ class _Terms:
         self._widths: dict[tuple[int, tuple[tuple[int, Losing], ...]], int] = {}
         self._sums: dict[tuple[int, ...], tuple[float, int]] = {}
 
-    def add(self, path: str | None, flops: float = 0.0, params: int = 0) -> None:
-        """Adds so much for every entry of a tensor; without a tensor, so much whatever is cut."""
-        places, entries = [], 1
+    def add(self, path: str | None, flops: float = 0.0, params: int = 0, along: Place | None = None) -> None:
+        """Adds so much for every entry of a tensor; without a tensor so much in all, maybe in proportion to one's length."""
+        places, entries = [], 1.0
+        if along is not None and along in self._losing:
+            side = self._shapes[along[0]][along[1]]
+            entries /= side
+            places.append(
+                self._widths.setdefault((side, tuple(self._losing[along].items())), len(self._widths))
+            )
         for axis, side in enumerate(self._shapes[path] if path is not None else ()):
             losing = self._losing.get((path or "", axis))
             if losing is None:
@@ -214,7 +229,7 @@ class _Terms:
                 places.append(self._widths.setdefault(key, len(self._widths)))
         widths = tuple(sorted(places))
         before = self._sums.get(widths, (0.0, 0))
-        self._sums[widths] = (before[0] + flops * entries, before[1] + params * entries)
+        self._sums[widths] = (before[0] + flops * entries, before[1] + int(params * entries))
 
     def widths(self) -> tuple[Width, ...]:
         return tuple(Width(size, dict(losing)) for size, losing in self._widths)

@@ -146,3 +146,69 @@ def test_a_forward_that_fails_leaves_the_model_as_found():
 
 def test_parameters_include_batch_statistics():
     assert count_params(ConvBN(3, 8)) == 8 * 3 * 9 + 4 * 8
+
+
+class Attends(nn.Layer):
+    def __init__(self, way):
+        super().__init__()
+        self.project = nn.Linear(6, 8)
+        self.way = way
+
+    def forward(self, x):
+        x = self.project(x)
+        return self.way(x)
+
+
+WAYS = {
+    "operator": lambda x: nn.functional.softmax(x @ x.transpose([0, 2, 1])) @ x,
+    "function": lambda x: paddle.matmul(paddle.matmul(x, x, transpose_y=True), x),
+    "a module's own name for it": lambda x: paddle.tensor.matmul(paddle.tensor.matmul(x, x, False, True), x),
+    "bmm": lambda x: paddle.bmm(x.bmm(x.transpose([0, 2, 1])), x),
+    "einsum": lambda x: paddle.einsum("...qk,...kd->...qd", paddle.einsum("bqd,bkd->bqk", x, x), x),
+    "paddle's own": lambda x: nn.functional.scaled_dot_product_attention(
+        *(x.reshape([2, 5, 2, 4]),) * 3
+    ).flatten(2),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_products_of_attention_are_counted_by_us_and_named(way):
+    found = cost_of(Attends(WAYS[way]), view_of([2, 5, 6]))
+    linear = 2 * 5 * 6 * 8
+    assert found.by_layer == {"project": linear}
+    assert found.products == {"": 2 * (2 * 5 * 5 * 8)}
+    assert found.flops == linear + 2 * (2 * 5 * 5 * 8)
+    assert found.counted_by_us == ("matrix products",)
+
+
+def test_products_count_for_the_layer_that_makes_them():
+    class Net(nn.Sequential):
+        pass
+
+    model = Net(nn.Linear(6, 8), nn.TransformerEncoderLayer(8, 2, 16), nn.Linear(8, 2))
+    found = cost_of(model, view_of([1, 5, 6]))
+    assert found.products == {"1.self_attn": 2 * 5 * 5 * 8}
+    assert found.counted_by_us == ("1.self_attn (matrix products)",)
+
+
+def test_a_product_with_a_weight_of_ones_own_is_no_longer_uncounted():
+    class Own(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.weight = self.create_parameter([6, 4])
+
+        def forward(self, x):
+            return paddle.matmul(x, self.weight)
+
+    found = cost_of(nn.Sequential(nn.Linear(6, 6), Own()), view_of([3, 6]))
+    assert found.products == {"1": 3 * 6 * 4}
+    assert found.uncounted == ()
+
+
+def test_paddle_is_left_as_found_by_counting():
+    before = paddle._C_ops.matmul, paddle._C_ops.bmm, paddle._C_ops.einsum, paddle.Tensor.__matmul__
+    cost_of(Attends(WAYS["operator"]), view_of([2, 5, 6]))
+    with pytest.raises(ZeroDivisionError):
+        cost_of(Attends(lambda x: 1 / 0), view_of([2, 5, 6]))
+    after = paddle._C_ops.matmul, paddle._C_ops.bmm, paddle._C_ops.einsum, paddle.Tensor.__matmul__
+    assert before == after

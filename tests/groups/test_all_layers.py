@@ -199,7 +199,10 @@ def test_heads_of_attention_are_units(kind: Callable[[int, int], nn.Layer], head
     (group,) = (group for group in ds.groups if group.path.startswith("attention."))
     assert group.size == heads
     assert ds.verify({group.name: 0.5}) < 1e-5
-    ds.prune_vars({group.name: 0.5})
+    foretold = ds.costs().flops({group.name: 0.5})
+    outcome = ds.prune_vars({group.name: 0.5})
+    assert outcome.flops_after == pytest.approx(foretold)
+    assert outcome.counted_by_us == ("attention (matrix products)",)
     assert model.attention.num_heads == heads - round(heads * 0.5)
     assert model.attention.head_dim == 24 // heads
     ds.restore()

@@ -16,12 +16,12 @@ from typing import Any
 
 import dysens  # noqa: F401  before Paddle: see dysens/__init__.py
 
-SMALL, FULL = [1, 3, 64, 64], [1, 3, 224, 224]
+SMALL, FACE, FULL = [1, 3, 64, 64], [1, 3, 112, 112], [1, 3, 224, 224]
 
-# module: network; one of each family, the smallest. A star: it takes pictures of 224 x 224 only.
+# module: network; one of each family, the smallest. A star: it takes pictures of 224 x 224 only; a plus: of 112 x 112.
 CLAS_NETWORKS = """
-model_zoo.adaface_ir_net:AdaFace_IR_18 model_zoo.alexnet:AlexNet* model_zoo.convnext:ConvNeXt_tiny
-model_zoo.cspnet:CSPNet50 model_zoo.cvt:CvT_13_224* model_zoo.darknet:DarkNet53 model_zoo.densenet:DenseNet121
+model_zoo.adaface_ir_net:AdaFace_IR_18+ model_zoo.alexnet:AlexNet* model_zoo.convnext:ConvNeXt_tiny
+model_zoo.cspnet:CSPDarkNet53 model_zoo.cvt:CvT_13_224* model_zoo.darknet:DarkNet53 model_zoo.densenet:DenseNet121
 model_zoo.distilled_vision_transformer:DeiT_tiny_patch16_224* model_zoo.dla:DLA34 model_zoo.dpn:DPN68
 model_zoo.dsnet:DSNet_tiny* model_zoo.efficientnet:EfficientNetB0 model_zoo.efficientnet_v2:EfficientNetV2_S
 model_zoo.fasternet:FasterNet_T0 model_zoo.ghostnet:GhostNet_x0_5 model_zoo.googlenet:GoogLeNet*
@@ -139,8 +139,9 @@ NETWORKS: dict[str, Callable[[], tuple[Any, Any]]] = {}
 if home := os.environ.get("PADDLECLAS_HOME"):
     sys.path.insert(0, home)
     for entry in CLAS_NETWORKS.split():
-        module, _, name = entry.rstrip("*").partition(":")
-        NETWORKS[f"ppcls {name}"] = partial(_clas, module, name, FULL if entry.endswith("*") else SMALL)
+        module, _, name = entry.rstrip("*+").partition(":")
+        shape = {"*": FULL, "+": FACE}.get(entry[-1], SMALL)
+        NETWORKS[f"ppcls {name}"] = partial(_clas, module, name, shape)
 if home := os.environ.get("PADDLESEG_HOME"):
     sys.path.insert(0, home)
     for name, (backbone, options) in SEG.items():

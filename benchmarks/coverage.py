@@ -66,7 +66,7 @@ def measure_other(name: str, build: Any, layers: str) -> dict[str, Any]:
     whole = [t.numpy() for t in tensors_in(model(inputs))]
     start = time.process_time()
     ds = DygraphSensitivity(model, shape, layers=layers)
-    row = described(name, model, ds, time.process_time() - start, rounds=1)
+    row = {**described(name, model, ds, time.process_time() - start, rounds=1), "layers": layers}
     if not ds.groups:
         return row
     outcome = ds.prune_vars({group.name: 0.5 for group in ds.groups})
@@ -147,8 +147,7 @@ def described(
         "groups": len(ds.groups),
         "share": sum(n for path, n in weights.items() if path in cut) / max(1, sum(weights.values())),
         "difference": max(
-            ds.verify({group.name: random.uniform(0, 0.9) for group in ds.groups})
-            for _ in range(rounds)
+            ds.verify({group.name: random.uniform(0, 0.9) for group in ds.groups}) for _ in range(rounds)
         )
         if ds.groups
         else 0.0,
@@ -231,8 +230,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     return text + (other_table(json.loads(CHECKOUTS.read_text())) if CHECKOUTS.exists() else "")
 
 
-def other_table(rows: list[dict[str, Any]]) -> str:
-    """The second table: networks that nobody here wrote."""
+def other_table(all_rows: list[dict[str, Any]]) -> str:
+    """The second table: networks that nobody here wrote; and the third, with all layers."""
+    rows = [row for row in all_rows if _which(row)[1] == "filters"]
+    everything = [row for row in all_rows if _which(row)[1] == "all"]
     whole = sum(row.get("share", 0) > 0.999 for row in rows)
     refused = [row for row in rows if "refused" in row]
     text = [
@@ -241,34 +242,50 @@ def other_table(rows: list[dict[str, Any]]) -> str:
         "",
         "Made by `benchmarks/coverage.py --zoo benchmarks/zoo_checkouts.py` with checkouts of the three, random weights,",
         f"each in a process of its own. {len(rows)} networks: {whole} with a share of 100 %,",
-        f"{len(rows) - whole - len(refused)} with less, {len(refused)} refused. *Half* is what is left of FLOPs and",
-        "parameters when every group loses half of its units. After that cut a step of training was run, and the network",
-        "was restored and compared bit for bit; before it, the cut network was saved and loaded into a new one, which gave the",
-        "same outputs. Seconds are of CPU time, for the analysis.",
+        f"{len(rows) - whole - len(refused)} with less (why is listed below), {len(refused)} not measured, with the reason in",
+        "their row. *Half* is what is left of FLOPs and parameters when every group loses half of its units. After that cut a step",
+        "of training was run, and the network was restored and compared bit for bit; before it, the cut network was saved and",
+        "loaded into a new one, which gave the same outputs. Seconds are of CPU time, for the analysis, on a machine that was",
+        "busy with other work.",
         "",
-        "| network | groups | share | FLOPs left, half | parameters left | difference | loaded | trains | restored | CPU s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        *_lines(rows),
     ]
-    for row in sorted(
-        rows, key=lambda row: (row["network"].split()[0], -row.get("share", -1), row["network"])
-    ):
-        if "refused" in row:
-            text.append(f"| {row['network']} | refused: {row['refused']} | | | | | | | | |")
-            continue
-        left = (f"{row[key]:.0%}" if key in row else "" for key in ("flops_left", "params_left"))
-        trained = row.get("trains", "")
-        text.append(
-            f"| {row['network']} | {row['groups']} | {row['share']:.0%} | {' | '.join(left)} | {row['difference']:.0e} | "
-            f"{'yes' if row.get('reloaded') is True else row.get('reloaded', '')} | "
-            f"{'yes' if trained is True else trained} | {'yes' if row.get('restored') else row.get('restored', '')} | "
-            f"{row['seconds']:.0f} |"
-        )
-    text += ["", "What stays there:", ""]
+    if everything:
+        text += [
+            "",
+            '### With `layers="all"`',
+            "",
+            "The same for hidden units of linear and recurrent layers, heads of attention and channels of any convolution.",
+            "The share is still that of 4-D weights.",
+            "",
+            *_lines(everything),
+        ]
+    text += ["", "### What stays there", ""]
     for row in rows:
         text += [
             f"- {row['network']}: {some(layers)}: {why}" for why, layers in row.get("unprunable", {}).items()
         ]
     return "\n".join([*text, ""])
+
+
+def _lines(rows: list[dict[str, Any]]) -> list[str]:
+    """A table of networks: by toolbox, the largest share first."""
+    text = [
+        "| network | groups | share | FLOPs left, half | parameters left | difference | loaded | trains | restored | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda r: (r["network"].split()[0], -r.get("share", -1), r["network"])):
+        if "refused" in row:
+            text.append(f"| {row['network']} | {row['refused']} | | | | | | | | |")
+            continue
+        left = (f"{row[key]:.0%}" if key in row else "" for key in ("flops_left", "params_left"))
+        answers = (row.get(key, "") for key in ("reloaded", "trains", "restored"))
+        said = " | ".join("yes" if answer is True else str(answer) for answer in answers)
+        text.append(
+            f"| {row['network']} | {row['groups']} | {row['share']:.0%} | {' | '.join(left)} | {row['difference']:.0e} | "
+            f"{said} | {row['seconds']:.0f} |"
+        )
+    return text
 
 
 def other_networks(path: Path) -> dict[str, Any]:
@@ -285,8 +302,8 @@ def measure_others(arguments: argparse.Namespace) -> None:
     """Each network of another zoo in a process of its own, stored as soon as it is measured."""
     networks = other_networks(arguments.zoo)
     rows = json.loads(CHECKOUTS.read_text()) if CHECKOUTS.exists() else []
-    known = {row["network"] for row in rows} if arguments.missing else set()
-    for name in [n for n in arguments.networks or networks if n not in known]:
+    known = {_which(row) for row in rows} if arguments.missing else set()
+    for name in [n for n in arguments.networks or networks if (n, arguments.layers) not in known]:
         command = [
             sys.executable,
             __file__,
@@ -302,7 +319,7 @@ def measure_others(arguments: argparse.Namespace) -> None:
         why = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:300]
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
             why = f"not done within {CPU_LIMIT} CPU s"
-        row = json.loads(found[0]) if found else {"network": name, "refused": why}
+        row = json.loads(found[0]) if found else {"network": name, "layers": arguments.layers, "refused": why}
         print(
             f"{name}: {row.get('refused') or format(row['share'], '.0%')} {row.get('seconds', 0):.1f} s",
             flush=True,
@@ -310,10 +327,14 @@ def measure_others(arguments: argparse.Namespace) -> None:
         rows = [
             r
             for r in (json.loads(CHECKOUTS.read_text()) if CHECKOUTS.exists() else [])
-            if r["network"] != name
+            if _which(r) != (name, arguments.layers)
         ]
         CHECKOUTS.write_text(json.dumps([*rows, row], indent=1) + "\n")
     TABLE.write_text(table(json.loads(DATA.read_text())), encoding="utf-8")
+
+
+def _which(row: dict[str, Any]) -> tuple[str, str]:
+    return row["network"], row.get("layers", "filters")
 
 
 def some(layers: list[str]) -> str:

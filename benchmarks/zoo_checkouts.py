@@ -1,7 +1,7 @@
-"""Networks of PaddleClas, PaddleSeg and PaddleDetection, for `benchmarks/coverage.py --zoo benchmarks/zoo_checkouts.py`.
+"""Networks of PaddleClas, PaddleSeg, PaddleDetection and PaddleOCR, for `benchmarks/coverage.py --zoo benchmarks/zoo_checkouts.py`.
 
-A checkout of each is looked for where PADDLECLAS_HOME, PADDLESEG_HOME and PADDLEDETECTION_HOME say; networks of one that is
-not there are left out. Any other file that defines `NETWORKS` (name to a function that gives a model and its example inputs)
+A checkout of each is looked for where PADDLECLAS_HOME, PADDLESEG_HOME, PADDLEDETECTION_HOME and PADDLEOCR_HOME say; networks of
+one that is not there are left out. Any other file that defines `NETWORKS` (name to a function that gives a model and its example inputs)
 serves as well.
 """
 
@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dysens  # noqa: F401  before Paddle: see dysens/__init__.py
@@ -75,7 +76,7 @@ SEG: dict[str, tuple[str, dict[str, Any]]] = {
     "PIDNet": ("", {}),
 }
 DET = {
-    "MobileNetV1": {},
+    "MobileNet": {},
     "MobileNetV3": {},
     "LCNet": {},
     "ESNet": {},
@@ -135,6 +136,28 @@ def _det(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     return _Backbone(getattr(backbones, name)(**options)), [1, 3, 128, 128]
 
 
+OCR = {
+    "CRNN": ("rec_mv3_none_bilstm_ctc.yml", [1, 3, 32, 100]),
+    "SVTR_tiny": ("rec_svtrnet.yml", [1, 3, 64, 256]),
+    "PP-OCRv3_mobile_rec": ("PP-OCRv3/PP-OCRv3_mobile_rec.yml", [1, 3, 48, 160]),
+    "PP-OCRv4_mobile_rec": ("PP-OCRv4/PP-OCRv4_mobile_rec.yml", [1, 3, 48, 160]),
+    "PP-OCRv5_mobile_rec": ("PP-OCRv5/PP-OCRv5_mobile_rec.yml", [1, 3, 48, 160]),
+}
+_CHARACTERS = {"CTCLabelDecode": 97, "SARLabelDecode": 99, "NRTRLabelDecode": 100}
+
+
+def _ocr(home: str, config: str, shape: list[int]) -> tuple[Any, Any]:
+    import yaml
+
+    text = Path(home, "configs", "rec", config).read_text(encoding="utf-8")
+    architecture = yaml.safe_load(text)["Architecture"]
+    head = architecture["Head"]
+    head["out_channels_list" if head["name"] == "MultiHead" else "out_channels"] = (
+        _CHARACTERS if head["name"] == "MultiHead" else 97
+    )
+    return importlib.import_module("ppocr.modeling.architectures").build_model(architecture), shape
+
+
 NETWORKS: dict[str, Callable[[], tuple[Any, Any]]] = {}
 if home := os.environ.get("PADDLECLAS_HOME"):
     sys.path.insert(0, home)
@@ -150,3 +173,7 @@ if home := os.environ.get("PADDLEDETECTION_HOME"):
     sys.path.insert(0, home)
     for name, options in DET.items():
         NETWORKS[f"ppdet {name}"] = partial(_det, name, options)
+if home := os.environ.get("PADDLEOCR_HOME"):
+    sys.path.insert(0, home)
+    for name, (config, shape) in OCR.items():
+        NETWORKS[f"ppocr {name}"] = partial(_ocr, home, config, shape)

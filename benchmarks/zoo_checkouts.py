@@ -1,8 +1,8 @@
-"""Networks of PaddleClas, PaddleSeg, PaddleDetection and PaddleOCR, for `benchmarks/coverage.py --zoo benchmarks/zoo_checkouts.py`.
+"""Networks of checkouts of PaddleClas, PaddleSeg, PaddleDetection and PaddleOCR, for `benchmarks/coverage.py --zoo`.
 
 A checkout of each is looked for where PADDLECLAS_HOME, PADDLESEG_HOME, PADDLEDETECTION_HOME and PADDLEOCR_HOME say; networks of
-one that is not there are left out. Any other file that defines `NETWORKS` (name to a function that gives a model and its example inputs)
-serves as well.
+one that is not there are left out. Any other file that defines `NETWORKS` (name to a function that gives a model and its example
+inputs) serves as well.
 """
 
 from __future__ import annotations

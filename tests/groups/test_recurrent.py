@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from dysens import DygraphSensitivity, load_pruned, save_pruned
+from dysens import DygraphSensitivity, DysensError, load_pruned, save_pruned
 from dysens.groups import FILTERS, filters_by_path, roles_of
 from dysens.pruning import masked
 
@@ -119,6 +120,24 @@ def test_a_cut_recurrent_layer_trains_and_comes_back_from_disk(tmp_path: Path) -
     inputs = paddle.randn(SHAPE)
     assert (other(inputs).numpy() == model(inputs).numpy()).all()
     assert other.rnn.hidden_size == 4
+
+
+def test_a_plan_with_another_hidden_size_than_its_cuts_is_refused(tmp_path: Path) -> None:
+    model = Reader()
+    ds = DygraphSensitivity(model, SHAPE, layers="all")
+    ds.prune_vars({group.name: 0.5 for group in ds.groups})
+    save_pruned(model, str(tmp_path / "cut"))
+    file = tmp_path / "cut.plan.json"
+    text = file.read_text()
+    assert '"hidden_size": 3' in text or '"hidden_size":3' in text
+    plan = json.loads(
+        text.replace('"hidden_size": 3', '"hidden_size": 2').replace('"hidden_size":3', '"hidden_size":2')
+    )
+    file.write_text(json.dumps(plan))
+    other = Reader()
+    with pytest.raises(DysensError, match="do not fit each other"):
+        load_pruned(other, str(tmp_path / "cut"))
+    assert other.rnn.hidden_size == 6
 
 
 def test_a_cut_network_is_cut_again() -> None:

@@ -259,7 +259,7 @@ ENGLISH = Words(
     "| PP-OCRv5 mobile | hmean or acc | after a short training | FLOPs | file, KiB | ms |",
     "{train} generated scenes or {train_lines} lines to calibrate and train on (32 steps of 4 scenes, 12 of 16 lines), "
     "{det} others or {lines} to score on: one box or line more or less is about one percent. The released models never saw "
-    "such images, so that training on them alone helps. The file is the exported model; ms is the CPU time of one image "
+    "such images. The file is the exported model; ms is the CPU time of one image "
     "(320x320, a line of 48x320) in Paddle's predictor with oneDNN on one thread, median of {rounds} in turns.",
     "- {title}: {characters:,} characters, {params:,} of {params_before:,} parameters; logits of kept characters differ by "
     "{difference:.1e} at most from those before.",
@@ -271,7 +271,7 @@ CHINESE = Words(
     "| PP-OCRv5 mobile | hmean 或 acc | 短训练之后 | FLOPs | 文件，KiB | ms |",
     "用 {train} 张生成的场景图或 {train_lines} 行文字校准和训练（4 张一步共 32 步，16 行一步共 12 步），"
     "在另外 {det} 张或 {lines} 行上打分：一个框或一行的差别约为百分之一。"
-    "公开模型没有见过这样的图片，所以仅仅训练也会变好。文件指导出的模型；"
+    "公开模型没有见过这样的图片。文件指导出的模型；"
     "ms 是单线程、oneDNN、Paddle predictor 处理一张图（320x320，或 48x320 的一行）的 CPU 时间，"
     "轮流测 {rounds} 次取中位数。",
     "- {title}：保留 {characters:,} 个字符，参数 {params_before:,} -> {params:,}；"

@@ -54,7 +54,7 @@ SEG: dict[str, tuple[str, dict[str, Any]]] = {
     "UNetPlusPlus": ("", {"in_channels": 3}),
     "AttentionUNet": ("", {}),
     "ENet": ("", {}),
-    "ESPNetV1": ("", {}),
+    "ESPNetV1": ("", {"num_classes": 19}),
     "ESPNetV2": ("", {}),
     "FastSCNN": ("", {}),
     "BiSeNetV2": ("", {}),
@@ -97,6 +97,7 @@ DET = {
 
 
 def _clas(module: str, name: str, shape: list[int]) -> tuple[Any, Any]:
+    importlib.import_module("ppcls.utils.logger").init_logger()  # some networks warn while they are built
     build = getattr(importlib.import_module(f"ppcls.arch.backbone.{module}"), name)
     return build(), [1, 3, 256, 256] if name.endswith("256") else shape
 
@@ -108,7 +109,7 @@ def _seg(name: str, backbone: str, options: dict[str, Any]) -> tuple[Any, Any]:
             **options,
             "backbone": getattr(importlib.import_module("paddleseg.models.backbones"), backbone)(),
         }
-    return getattr(models, name)(num_classes=5, **options), [1, 3, 128, 128]
+    return getattr(models, name)(**{"num_classes": 5, **options}), [1, 3, 128, 128]
 
 
 class _Backbone:

@@ -22,6 +22,7 @@ class Remembered:
         port: Whose width it follows.
         index: Which element of a list it is; None for a plain number.
         sections: Whether it is a list of widths that make up the port's together, as a split takes it.
+        stays: It must not follow: the forward chooses its way by it (``if self.inplanes != self.planes * 4``).
     """
 
     block: str
@@ -29,6 +30,7 @@ class Remembered:
     port: Port
     index: int | None = None
     sections: bool = False
+    stays: bool = False
 
     def after(self, now: Any, kept: np.ndarray) -> int | list[int] | None:
         """The attribute's value when so many channels of the port stay; None if there is none that fits.

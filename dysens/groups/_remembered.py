@@ -43,7 +43,12 @@ def remembering(
     """
     wrong: str | None = None
     exact, shares = candidates_of(group, model, roles)
-    for rules in _sets(exact, shares):
+    for rules in (
+        [replace(rule, stays=True) for rule in exact if rule.index is None and not rule.sections],
+        *_sets(exact, shares),
+    ):
+        if not rules:
+            continue
         candidate = replace(group, remembered=tuple(rules))
         wrong = trial(candidate)
         if wrong is None:

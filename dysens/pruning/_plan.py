@@ -234,6 +234,11 @@ def _remember(model: nn.Layer, removal: Removal, attributes: dict[str, dict[str,
     blocks = dict(model.named_sublayers(include_self=True)) if rules else {}
     for rule in rules:
         own = attributes.setdefault(rule.block, {})
+        if rule.stays:
+            own.pop(rule.name, None)
+            if not own:
+                del attributes[rule.block]
+            continue
         now = own.get(rule.name, getattr(blocks[rule.block], rule.name))
         value = rule.after(now, removal.kept(rule.port))
         if value is None:

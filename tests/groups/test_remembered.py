@@ -190,3 +190,28 @@ def test_what_no_attribute_explains_stays_with_a_reason() -> None:
     ds = DygraphSensitivity(model, SHAPE)
     assert not ds.groups
     assert "cutting it does not work" in ds.explain("conv.weight")
+
+
+class ChoosesByWidths(nn.Layer):
+    """A block that takes its shortcut by comparing widths that it remembers under names that follow cuts (ResNeSt)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inplanes, self.planes = 16, 4
+        self.conv1 = nn.Conv2D(16, 4, 1)
+        self.conv2 = nn.Conv2D(4, 16, 1)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        y = self.conv2(nn.functional.relu(self.conv1(x)))
+        return y + (self.shortcut(x) if self.inplanes != self.planes * 4 else x)
+
+
+def test_an_attribute_that_a_forward_chooses_its_way_by_stays() -> None:
+    model = nn.Sequential(nn.Conv2D(3, 16, 3), ChoosesByWidths(), nn.ReLU(), nn.Conv2D(16, 2, 1))
+    ds = DygraphSensitivity(model, [1, 3, 8, 8])
+    assert [group.path for group in ds.groups] == ["0.weight", "1.conv1.weight"]
+    ratios = {group.name: 0.5 for group in ds.groups}
+    assert ds.verify(ratios) < 1e-5
+    ds.prune_vars(ratios)
+    assert (model[1].inplanes, model[1].planes) == (16, 4)
+    assert model[1].conv1.weight.shape[:2] == [2, 8]

@@ -36,9 +36,10 @@ _POLL = """<script>
     for (const kind of ["input", "change"]) exact.dispatchEvent(new Event(kind));
   }
   for (const id of ["slider", "exact"]) find(id)?.addEventListener("input", () => { kept.exact = exact.value; });
+  find("language")?.addEventListener("click", () => { kept.lang = root.lang; });
+  find("theme")?.addEventListener("click", () => { kept.theme = root.dataset.theme; });
   function reload() {
-    const now = {lang: find("language") ? root.lang : kept.lang, theme: root.dataset.theme ?? kept.theme, exact: kept.exact};
-    try { sessionStorage.setItem("dysens", JSON.stringify(now)); } catch { /* storage is turned off */ }
+    try { sessionStorage.setItem("dysens", JSON.stringify(kept)); } catch { /* storage is turned off */ }
     location.reload();
   }
   setInterval(async () => {

@@ -199,4 +199,5 @@ def shown_log(level: int = logging.INFO) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.level, logger.propagate = before
+        logger.setLevel(before[0])  # an assignment would leave what children remember of the old level
+        logger.propagate = before[1]

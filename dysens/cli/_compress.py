@@ -115,7 +115,7 @@ def remarks(compressed: Compressed) -> str:
         lines.append(f"Checkpoints with their plans: {compressed.trained}")
     if compressed.exported is not None:
         lines.append(f"Exported model: {compressed.exported.prefix}; {compressed.exported.comparison}")
-    lines.append(f"The card, with pictures: {compressed.save.with_name('card.html')}")
+    lines.append(f"The card: {compressed.save.with_name('card.html')}")
     return "\n".join(lines)
 
 

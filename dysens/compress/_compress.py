@@ -189,9 +189,10 @@ def _of_short_data(calibration: Calibration, samples: Samples) -> list[str]:
     if not calibration.short:
         return []
     path, (count, size) = max(calibration.short.items(), key=lambda item: item[1][1] / item[1][0])
+    layers = "1 layer reads" if len(calibration.short) == 1 else f"{len(calibration.short)} layers read"
     sentence = (
-        f"{len(calibration.short)} layers read fewer vectors than they have channels ('{path}' {count} for {size}, from "
-        f"{samples.count} samples): their regression is regularised more. More data would help."
+        f"{layers} fewer vectors from {samples.count} samples than there are channels to fit ('{path}': {count} for {size}). "
+        "What is folded there is less exact; more data would help."
     )
     logger.warning("%s", sentence)
     return [sentence]

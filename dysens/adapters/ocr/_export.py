@@ -65,7 +65,10 @@ def export(task: OcrTask, folder: str | Path, images: paddle.Tensor | None = Non
             refusal = f'the exported model "{prefix}" does not give the network\'s outputs: they differ by {apart:.2g}'
             if not is_rounding(got, expected, _exactly(task.model, arguments, refusal)):
                 raise ProofError(f"{refusal}.")
-            logger.info("the outputs differ by %.2g, as rounding in single precision does here", apart)
+            logger.info(
+                "The exported outputs differ from the network's by %.2g, as rounding in single precision does here.",
+                apart,
+            )
 
         got = saved_and_run(
             task.model,

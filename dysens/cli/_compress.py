@@ -33,7 +33,7 @@ PRUNED, TRAINED, EXPORTED = "pruned", "trained", "inference"
 COLUMNS = {
     "score": "on the evaluation data (hmean, acc ..), ± its standard error",
     "FLOPs": "of one forward; a multiply-add is one",
-    "parameters": "numbers in the weights",
+    "parameters": "numbers in the weights, also of parts that only training runs",
     "file, KiB": "of the model when it is exported in that state",
     "ms": "of one call of that: median, one thread, timed in turns",
 }

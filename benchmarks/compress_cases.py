@@ -58,10 +58,12 @@ class Case(ABC):
     Attributes:
         model: The live layer.
         inputs: What it is analysed with.
+        train_inputs: The same for its training forward, where that has branches of its own.
     """
 
     model: paddle.nn.Layer
     inputs: Any
+    train_inputs: Any = None
 
     def __init__(self, network: str, seed: int, folder: Path, weights: Path) -> None:
         self.network, self.seed, self.folder, self.weights = network, seed, folder, weights
@@ -88,7 +90,7 @@ class Case(ABC):
 
     @cached_property
     def ds(self) -> DygraphSensitivity:
-        return DygraphSensitivity(self.model, self.inputs)
+        return DygraphSensitivity(self.model, self.inputs, train_inputs=self.train_inputs)
 
     @cached_property
     def unlabelled(self) -> Sequence[Any]:
@@ -113,6 +115,7 @@ class OcrCase(Case):
         self.task = self._task("calibration", self._images, 2 * self.seed, OCR[self.network][1])
         self.model = self.task.model
         self.inputs = self.task.example_inputs
+        self.train_inputs = None if self._is_det else self.task.train_inputs
 
     @cached_property
     def calibration(self) -> Evaluator:

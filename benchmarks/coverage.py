@@ -159,7 +159,7 @@ def described(
     makers = [path for path in filters if path not in depthwise]
     cut = {path for group in ds.groups for path in group.filters}
     weights = {path: int(filters[path].size) for path in makers}
-    paths = {tensor.name: path for path, tensor in filters.items()}
+    paths = {tensor.name: path for path, tensor in filters_by_path(model, "all").items()}
     random = np.random.default_rng(0)
     return {
         "network": name,

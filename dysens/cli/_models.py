@@ -307,7 +307,9 @@ def _inference_task(name: ModelName) -> LayerTask:
     )
     if not name.shapes and any(side < 0 for feed in model.feeds for side in feed.shape[1:]):
         shapes = "; ".join(",".join(map(str, tensor.shape)) for tensor in task.example_inputs)
-        logger.info("FLOPs and times are of inputs with the shapes %s (%s changes them).", shapes, flag("input_shape"))
+        logger.info(
+            "FLOPs and times are of inputs with the shapes %s (%s changes them).", shapes, flag("input_shape")
+        )
     if name.weights:
         task.load(name.weights)
     return task

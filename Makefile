@@ -46,33 +46,36 @@ test-all: NETWORKS ?= 1000
 test-all:
 	@$(MAKE) --no-print-directory test SHARE= NETWORKS=$(NETWORKS)
 
-# Both stacks at the same time, one core each. Each stack's output comes in one piece when it is done; what is under way stands in
-# output/test-*.log. At the end come pytest's closing lines once more, with what failed and what ended without a closing line.
+# A stack is tested in four parts, each a process: to start one takes four seconds, and what a process that Paddle ends would have
+# tested is lost. PaddleOCR's and PaddleDetection's code is kept apart from the rest; static programs and live networks are tested
+# in one process, as people have them. Three parts run at a time on two cores, as many tests wait for processes of their own; the
+# longest begin. The output of a part comes in one piece when it is done; what is under way stands in output/test-*.log. At the end
+# come pytest's closing lines once more, with what failed and what ended without a closing line.
+toolboxes := $(addprefix tests/,adapters demos det_tools pipeline)
+commands := $(addprefix tests/,cli compress)
+analyses := $(addprefix tests/,compat programs compiled costs criteria data engines evaluators groups)
+others := $(filter-out %__pycache__ %golden $(toolboxes) $(commands) $(analyses),$(patsubst %/,%,$(wildcard tests/*/))) \
+	$(sort $(wildcard tests/test_*.py))
+PARTS := $(foreach part,others analyses toolboxes commands,test-paddle26-$(part) test-paddle3-$(part))
+# The slowest tests, as many as this, are listed at the end of each part.
+DURATIONS := 8
 CLOSING := ^(== |FAILED |ERROR |Fatal |(no tests ran|[0-9]+ [a-z]+).* in [0-9.]+s)
 test: venvs
-	@mkdir -p output
-	@echo "Testing paddle3 and paddle26 side by side; output/test-paddle3.log and output/test-paddle26.log grow meanwhile."
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-paddle3 test-paddle26; status=$$?; \
-	grep -hE '$(CLOSING)' output/test-paddle3.log output/test-paddle26.log; exit $$status
+	@mkdir -p output && rm -f output/test-*.log
+	@echo "Testing paddle3 and paddle26 side by side; output/test-*.log grow meanwhile."
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(PARTS); status=$$?; \
+	grep -hE '$(CLOSING)' output/test-*.log; exit $$status
 
-# A stack is tested in four processes: to start one takes four seconds, and what a process that Paddle ends would have tested is
-# lost. PaddleOCR's and PaddleDetection's code is kept apart from the rest; static programs and live networks are tested in one
-# process, as people have them. Pytest's 5 says that all of a process's tests are the other stack's.
-TOOLBOXES := $(addprefix tests/,adapters demos det_tools pipeline)
-COMMANDS := $(addprefix tests/,cli compress)
-# The slowest tests, as many as this, are listed at the end of each process's output.
-DURATIONS := 8
-ANALYSES := $(addprefix tests/,compat programs compiled costs criteria data engines evaluators groups)
-OTHERS := $(filter-out %__pycache__ %golden $(TOOLBOXES) $(COMMANDS) $(ANALYSES),$(patsubst %/,%,$(wildcard tests/*/)))
-.PHONY: test-paddle3 test-paddle26
-test-paddle3 test-paddle26: test-%: .venvs/%/.stamp
-	@: > output/$@.log; status=0; \
-	for rooms in "$(TOOLBOXES)" "$(COMMANDS)" "$(ANALYSES)" "$(OTHERS) $(sort $(wildcard tests/test_*.py))"; do \
-		echo "== $*: $$rooms" >> output/$@.log; \
-		OMP_NUM_THREADS=1 DYSENS_RANDOM_NETWORKS=$(NETWORKS) .venvs/$*/bin/python -m pytest -p no:cacheprovider --durations=$(DURATIONS) \
-			$(SHARE) $$rooms >> output/$@.log 2>&1; code=$$?; \
-		[ $$code -eq 0 ] || [ $$code -eq 5 ] || { status=$$code; echo "== $*: exit code $$code" >> output/$@.log; }; \
-	done; cat output/$@.log; exit $$status
+# Pytest's 5 says that all of a part's tests are the other stack's.
+.PHONY: $(PARTS)
+$(PARTS): stack = $(word 2,$(subst -, ,$@))
+$(PARTS): rooms = $($(word 3,$(subst -, ,$@)))
+$(PARTS): venvs
+	@echo "== $(stack): $(rooms)" > output/$@.log; \
+	OMP_NUM_THREADS=1 DYSENS_RANDOM_NETWORKS=$(NETWORKS) .venvs/$(stack)/bin/python -m pytest -p no:cacheprovider \
+		--durations=$(DURATIONS) $(SHARE) $(rooms) >> output/$@.log 2>&1; code=$$?; \
+	[ $$code -ne 5 ] || code=0; [ $$code -eq 0 ] || echo "== $(stack): exit code $$code" >> output/$@.log; \
+	cat output/$@.log; exit $$code
 
 # Needs the machine for itself. What was broken off goes on with `benchmarks/speed PART ...`, see there.
 bench: venvs

@@ -22,7 +22,7 @@ def random_ratios(ds: DygraphSensitivity) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("name", "branch"),
     [
-        pytest.param("ch_PP-OCRv3_rec", "head.sar_head.", marks=pytest.mark.once("paddle26")),
+        pytest.param("ch_PP-OCRv3_rec", "head.sar_head.", marks=pytest.mark.once("test-all")),
         pytest.param("ch_PP-OCRv4_rec", "head.before_gtc.", marks=pytest.mark.once("paddle3")),
     ],
 )

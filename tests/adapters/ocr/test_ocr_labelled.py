@@ -79,7 +79,7 @@ def test_directions(images: Path, tmp_path: Path) -> None:
     assert evaluate(model, evaluator) > 0.5
 
 
-@pytest.mark.once("paddle26")
+@pytest.mark.once("test-all")
 def test_every_command_takes_the_set(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,16 +56,10 @@ def test_the_committed_notebook_shows_pictures_and_no_noise(notebook: Path) -> N
     assert not [text for text in words if MACHINE.search(text) or "\r" in text]
 
 
-# 75 CPU seconds: README's and the documents' blocks make the calls of the tutorial, cli/test_configs.py goes the way of PP-OCR,
+# 90 CPU seconds: README's and the documents' blocks make the calls of 01 and 03, cli/test_configs.py goes the way of PP-OCR,
 # programs/test_commands.py that of an exported model.
-LONG = ("01_sensitivity_tutorial", "02_ppocr_v5_det", "04_inference_model")
-RUN = [
-    pytest.param(each, marks=[pytest.mark.once("test-all")] if each.stem in LONG else [])
-    for each in NOTEBOOKS
-]
-
-
-@pytest.mark.parametrize("notebook", RUN, ids=named)
+@pytest.mark.once("test-all")
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
 def test_the_notebook_runs_from_a_clean_kernel(
     notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

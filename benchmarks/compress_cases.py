@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from dysens.adapters import det, ocr
 from dysens.compress import Stopwatch
 from dysens.data import make_layout_pages, make_shapes, write_lines, write_scenes
 from dysens.evaluators import Evaluator, evaluate
+from dysens.sweep import TaylorCurves
 
 LAYOUT, SHAPES = "layout PicoDet", "PP-YOLOE-s on shapes"
 NETWORKS = ("PP-OCRv3 det", "PP-OCRv4 det", "PP-OCRv4 rec", LAYOUT, SHAPES, *cifar.CIFAR)
@@ -46,6 +48,20 @@ class FewBatches(Evaluator):
         return self._whole.score(measurements)
 
 
+@contextmanager
+def statistics_kept(model: paddle.nn.Layer) -> Iterator[None]:
+    """Batch norms keep their statistics in training: those of a few batches would undo more than these batches teach."""
+    norms = [layer for layer in model.sublayers() if hasattr(layer, "_use_global_stats")]
+    before = [layer._use_global_stats for layer in norms]
+    try:
+        for layer in norms:
+            layer._use_global_stats = True
+        yield
+    finally:
+        for layer, value in zip(norms, before):
+            layer._use_global_stats = value
+
+
 class Case(ABC):
     """A network with its data.
 
@@ -59,11 +75,13 @@ class Case(ABC):
         model: The live layer.
         inputs: What it is analysed with.
         train_inputs: The same for its training forward, where that has branches of its own.
+        sweep_seconds: What sweeps of it took so far.
     """
 
     model: paddle.nn.Layer
     inputs: Any
     train_inputs: Any = None
+    sweep_seconds = 0.0
 
     def __init__(self, network: str, seed: int, folder: Path, weights: Path) -> None:
         self.network, self.seed, self.folder, self.weights = network, seed, folder, weights
@@ -88,6 +106,15 @@ class Case(ABC):
     def fine_tune(self) -> None:
         """A short training of the live model, the same for every way to cut it."""
 
+    @property
+    def large_inputs(self) -> Any:
+        """Inputs of the size that matters for time."""
+        return self.inputs
+
+    def taylor(self, ratios: Sequence[float]) -> TaylorCurves | None:
+        """The estimate from labels, where there is a loss for it."""
+        return None
+
     @cached_property
     def ds(self) -> DygraphSensitivity:
         return DygraphSensitivity(self.model, self.inputs, train_inputs=self.train_inputs)
@@ -111,7 +138,7 @@ class OcrCase(Case):
     def prepare(self) -> None:
         self._is_det = "det" in self.network
         # Scenes have 320 x 320 pixels.
-        self._images, self._tests = (16, 32) if self._is_det else (96, 192)
+        self._images, self._tests = (16, 64) if self._is_det else (96, 192)
         self.task = self._task("calibration", self._images, 2 * self.seed, OCR[self.network][1])
         self.model = self.task.model
         self.inputs = self.task.example_inputs
@@ -125,20 +152,26 @@ class OcrCase(Case):
     def test(self) -> Evaluator:
         return FewBatches(self._task("test", self._tests, 2 * self.seed + 1, "null").evaluator)
 
+    @property
+    def large_inputs(self) -> Any:
+        """A page, or a line as it is."""
+        return [1, 3, 736, 736] if self._is_det else self.inputs
+
     def fine_tune(self) -> None:
-        """One pass over 96 other scenes, or 480 lines."""
-        count = 96 if self._is_det else 480
+        """One pass over 96 other scenes, or 160 lines."""
+        count = 96 if self._is_det else 160
         task = self._task("training", count, 1000 + self.seed, "null", "Global.epoch_num=1")
         task.model = self.model
         loader, loss = task.train_dataloader(), task.loss()
         optimizer = paddle.optimizer.Adam(5e-4 if self._is_det else 1e-4, parameters=self.model.parameters())
         self.model.train()
-        for batch in loader:
-            images, labels = batch[0], batch[1:]
-            made = self.model(images, data=labels) if not self._is_det else self.model(images)
-            loss(made, batch)["loss"].backward()
-            optimizer.step()
-            optimizer.clear_grad()
+        with statistics_kept(self.model):
+            for batch in loader:
+                images, labels = batch[0], batch[1:]
+                made = self.model(images, data=labels) if not self._is_det else self.model(images)
+                loss(made, batch)["loss"].backward()
+                optimizer.step()
+                optimizer.clear_grad()
         self.model.eval()
 
     def _task(self, part: str, count: int, seed: int, weights: str, *settings: str) -> ocr.OcrTask:
@@ -158,7 +191,7 @@ class DetCase(Case):
 
     def prepare(self) -> None:
         self._is_layout = self.network == LAYOUT
-        self._calibrated, self._tests = (8, 16) if self._is_layout else (32, 96)
+        self._calibrated, self._tests = (16, 32) if self._is_layout else (32, 96)
         make = make_layout_pages if self._is_layout else make_shapes
         for part, count, seed in (
             ("calibration", self._calibrated, 2 * self.seed),
@@ -181,7 +214,8 @@ class DetCase(Case):
 
     def fine_tune(self) -> None:
         """One epoch of ppdet's own loop."""
-        self._train(1, 0.0003)
+        with statistics_kept(self.model):
+            self._train(1, 0.0003)
         self.model.eval()
 
     def _trained_once(self) -> None:
@@ -216,14 +250,13 @@ class CifarCase(Case):
     """A small classifier, trained here on CIFAR-10."""
 
     package = Path()
-    steps = 200
 
     def prepare(self) -> None:
         paddle.seed(0)
         self.model, self.inputs = cifar.CIFAR[self.network](), cifar.SHAPE
         file = self.weights / f"{self.network.replace(' ', '_')}.pdparams"
         if not file.is_file():
-            cifar.train(self.model, cifar.read(self.package, "train"), self.steps, 0.05, 0)
+            cifar.train(self.model, cifar.read(self.package, "train"), cifar.STEPS[self.network], 0.05, 0)
             paddle.save(self.model.state_dict(), str(file))
         self.model.set_state_dict(paddle.load(str(file)))
 
@@ -241,9 +274,17 @@ class CifarCase(Case):
     def test(self) -> Evaluator:
         return cifar.Accuracy(self._drawn[1])
 
+    def taylor(self, ratios: Sequence[float]) -> TaylorCurves:
+        """From the cross entropy."""
+        batches = [
+            [paddle.to_tensor(pictures), paddle.to_tensor(labels)]
+            for pictures, labels in self.calibration.batches()
+        ]
+        return self.ds.estimate(batches, paddle.nn.functional.cross_entropy, ratios)
+
     def fine_tune(self) -> None:
-        """A tenth of the steps."""
-        cifar.train(self.model, cifar.read(self.package, "train"), self.steps // 10, 0.01, 1 + self.seed)
+        """A hundred steps."""
+        cifar.train(self.model, cifar.read(self.package, "train"), 100, 0.01, 1 + self.seed)
 
 
 def case_of(network: str, seed: int, folder: Path, weights: Path) -> Case:

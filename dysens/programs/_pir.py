@@ -5,6 +5,7 @@ An operation is replayed by the eager function of its name, with arguments in th
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -275,6 +276,15 @@ def load_pir(path: Path) -> Any:
     if path.suffix == ".json":
         program = paddle.static.Program()
         core.deserialize_pir_program(str(path), program)
+        # Paddle gives an operation that it does not know no name.
+        for index, op in enumerate(program.global_block().ops):
+            if not op.name():
+                (block,) = json.loads(path.read_bytes())["program"]["regions"][0]["blocks"]
+                name = block["ops"][index]["#"].rpartition(".")[2]
+                raise InputError(
+                    f'"{path}" cannot be imported because of "{name}" (operation {index}): Paddle {paddle.__version__} does not '
+                    "know it; a later version may have written the program."
+                )
         return program
     with paddle.pir_utils.OldIrGuard():
         old = paddle.base.framework.Program.parse_from_string(path.read_bytes())

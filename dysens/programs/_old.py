@@ -6,7 +6,9 @@ to the program that is being traced.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -80,7 +82,7 @@ class _Reader:
                 name = op.input("X")[0]
                 fetched[op.attr("col")] = (self._read(name), name)
             else:
-                ops.append(self._op(index, op))
+                ops += self._flattened(self._op(index, op))
         feeds = {name: self._feed(name) for _, name in sorted(fed.items())}
         found = [(self._read(name), name) for name in wanted] or [each for _, each in sorted(fetched.items())]
         shapes = {key: shape for key, shape in self._shapes.items() if shape is not None}
@@ -140,6 +142,28 @@ class _Reader:
             dtypes,
             self._shapes.get(first),
         )
+
+
+    def _flattened(self, op: Op) -> list[Op]:
+        """The ``mul`` of a fully connected layer, which takes a picture for a vector, as two steps: flatten, multiply."""
+        x, axis = op.input("x"), op.attributes.get("x_num_col_dims", 0)
+        whole = self._shapes.get(x or "")
+        if op.type != "mul" or x is None or whole is None or len(whole) - axis < 2:
+            return [op]
+        key = f"{x}#flat_{op.index}"
+        rest = whole[axis:]
+        self._shapes[key] = (*whole[:axis], math.prod(rest) if min(rest) >= 0 else -1)
+        flat = Op(
+            "flatten",
+            "flatten_contiguous_range",
+            op.index,
+            {"X": [x]},
+            {"Out": [key], "XShape": [f"{key}#shape"]},
+            {"start_axis": axis, "stop_axis": -1},
+            {key: op.dtypes.get(op.output("out") or "")},
+            whole,
+        )
+        return [flat, replace(op, inputs={**op.inputs, "X": [key]}, input_shape=self._shapes[key])]
 
 
 def _shape(variable: Any) -> tuple[int, ...] | None:

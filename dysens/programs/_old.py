@@ -183,6 +183,8 @@ def replay_old(op: Op, values: Values) -> None:
     """Compute what an operation gives, eagerly or into the program of the old kind that is being traced."""
     inputs = {slot: [values[key] for key in keys] for slot, keys in op.inputs.items()}
     op, inputs = _at_these_widths(op, inputs)
+    if op.type == "expand_as_v2" and inputs.get("Y"):  # what is written down is the shape that it had
+        op = op.with_attributes(target_shape=list(inputs["Y"][0].shape))
     if not paddle.in_dynamic_mode():
         _append(op, inputs, values)
         return
@@ -264,7 +266,9 @@ def _with_numbers(op: Op, inputs: Slots) -> tuple[Op, Slots]:
     """The eager form takes fewer inputs: those that stand for an attribute become that attribute."""
     taken = _eager_forms()[0][op.type]
     kept, changed = dict(inputs), dict[str, Any]()
-    for slot in [slot for slot in inputs if slot not in taken]:
+    if op.type == "expand_as_v2":
+        kept.pop("Y")  # its shape is an attribute by now
+    for slot in [slot for slot in kept if slot not in taken]:
         numbers = [int(n) for tensor in kept.pop(slot) for n in tensor.numpy().reshape(-1)]
         plain = slot.replace("TensorList", "").replace("Tensor", "").replace("_tensor", "").lower()
         name = _STAND_FOR.get(slot, plain)

@@ -65,10 +65,13 @@ EQUAL = 0.3  # of every group of networks whose weights are random: there is not
 Members = list[list[tuple[str, int]]]
 
 
-def members(ds: DygraphSensitivity, names: dict[str, str], exported: set[str]) -> Members:
-    """The groups by what they cut of the parameters that an export has: branches that only train are not in it."""
+def members(ds: DygraphSensitivity, names: dict[str, str], common: set[str]) -> Members:
+    """The groups by what they cut of the parameters that network and export have in common.
+
+    Branches that only train are not in an export, and convolutions that it made of several (PP-YOLOE) are not in the network.
+    """
     found = [[(names.get(name, name), axis) for name, axis in group.members] for group in ds.groups]
-    kept = [sorted(pair for pair in group if pair[0] in exported) for group in found]
+    kept = [sorted(pair for pair in group if pair[0] in common) for group in found]
     return sorted(group for group in kept if group)
 
 
@@ -121,14 +124,15 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
         ds = DygraphSensitivity(model, tuple(map(paddle.to_tensor, arrays)))
         exported = {names.get(tensor.name, tensor.name) for tensor in tensors_by_path(model).values()}
         paths = {tensor.name: path for path, tensor in tensors_by_path(live).items()} if names else {}
-        wanted = members(DygraphSensitivity(live, inputs), paths, exported)
+        common = exported & {paths.get(tensor.name, tensor.name) for tensor in tensors_by_path(live).values()}
+        wanted = members(DygraphSensitivity(live, inputs), paths, common)
         whole = Predictor(prefix, onednn=False)(*arrays)
         row = {
             "network": name,
             "difference": outputs_apart(run_eagerly(model, arrays), whole),
             "groups": len(ds.groups),
             "live": len(wanted),
-            "equal": members(ds, names, exported) == wanted,
+            "equal": members(ds, names, common) == wanted,
             **shrink(name, ds, model, folder),
         }
         saved = save_inference(model, folder / "small" / "inference", arrays)

@@ -189,6 +189,8 @@ class Pruner:
             InputError: A name, ratio or program cannot be used.
         """
         wanted = _paired(params, ratios)
+        if not hasattr(scope, "find_var"):
+            raise InputError(f"The scope has to be a paddle.static.Scope, not {scope!r:.80}.")
         check_parameters(program, wanted)
         cut, model = self._cut(program, scope, wanted, only_graph)
         pruned = apply_cut(program, scope, cut, model, place, lazy, only_graph)
@@ -239,6 +241,9 @@ def _paired(params: Iterable[str], ratios: Iterable[float]) -> dict[str, float]:
         raise InputError(
             f'The argument params is the text "{params}"; it has to be a list of names of parameters.'
         )
+    for what, given in (("params", params), ("ratios", ratios)):
+        if not isinstance(given, Iterable):
+            raise InputError(f"The argument {what} has to be a list, not {given!r:.80}.")
     names, numbers = list(params), list(ratios)
     if len(names) != len(numbers):
         raise InputError(

@@ -174,8 +174,9 @@ class StaticSweep:
         except (DysensError, NotServedError):
             raise
         except Exception as error:
+            said = " ".join(str(error).split()).rstrip(".")  # Paddle's own messages have many lines
             raise InputError(
-                f"{self._name} raised {type(error).__name__}: {error}. The program and its scope are as they were."
+                f"{self._name} raised {type(error).__name__}: {said:.600}. The program and its scope are as they were."
             ) from error
 
     def _served(
@@ -306,7 +307,9 @@ def analysis_prune(
         InputError: Files, arguments, or what eval_function did cannot be used.
     """
     if target_loss is not None:
-        checked_number("target_loss", target_loss)
+        get_ratios_by_loss(
+            {}, checked_number("target_loss", target_loss)
+        )  # refused before anything is measured
     if model_filename is None and params_filename is None and not Path(model_dir).is_dir():
         files = find_inference(model_dir, prefer_pir=uses_pir())
     else:
@@ -339,10 +342,20 @@ def analysis_prune(
 def _examples(names: Sequence[str], input_shape: Any) -> dict[str, np.ndarray]:
     if input_shape is None:
         return {}
-    shapes = [input_shape] if all(isinstance(side, int) for side in input_shape) else list(input_shape)
+    listed = isinstance(input_shape, (list, tuple)) and input_shape
+    shapes = [input_shape] if listed and isinstance(input_shape[0], int) else input_shape
+    if not listed or not all(map(_is_shape, shapes)):
+        raise InputError(
+            f"The input_shape is {input_shape!r:.80}; it has to be a shape, such as [1, 3, 224, 224], or a list of them."
+        )
     if len(shapes) > len(names):
         raise InputError(
             f"The input_shape has {len(shapes)} shapes, and the program takes {len(names)} inputs."
         )
     drawn = np.random.default_rng(0)
     return {name: drawn.uniform(-1, 1, shape).astype("float32") for name, shape in zip(names, shapes)}
+
+
+def _is_shape(sides: Any) -> bool:
+    whole = isinstance(sides, (list, tuple)) and all(isinstance(side, int) and side > 0 for side in sides)
+    return whole and bool(sides)

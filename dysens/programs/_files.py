@@ -75,6 +75,8 @@ def find_inference(
     Raises:
         InputError: There is nothing of the kind, or more than one.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"The path of an inference model has to be text or a Path, not {path!r:.80}.")
     place = Path(path).expanduser()
     endings = PROGRAMS if prefer_pir else PROGRAMS[::-1]
     if model_filename is not None:
@@ -121,6 +123,10 @@ def _only_program(folder: Path, endings: tuple[str, ...]) -> Path:
             "path without ending, or by model_filename."
         )
     if not found:
+        # What has weights beside it was meant to be a program: what is wrong with it is said where it is read.
+        broken = [f for f in sorted(folder.glob("*.json")) if f.with_suffix(WEIGHTS).is_file()]
+        if len(broken) == 1:
+            return broken[0]
         raise InputError(
             f'The folder "{folder}" holds no inference model: there is no program (.json of Paddle 3, or .pdmodel) in it.'
         )
@@ -176,7 +182,7 @@ def parameter_names(path: Path) -> list[str]:
     try:
         program.ParseFromString(_bytes_of(path))
     except DecodeError as error:
-        raise InputError(f'"{path}" is not a Paddle program: {error}.') from error
+        raise InputError(f'"{path}" is not a Paddle program, or is cut off or damaged ({error}).') from error
     if not program.blocks or not any(block.ops for block in program.blocks):
         raise InputError(f'"{path}" is not a Paddle program: there is no operation in it.')
     block = program.blocks[0]

@@ -62,6 +62,10 @@ class ProgramLayer(nn.Layer):
         super().__init__()
         if not graph.fetches:
             raise InputError("The program has no outputs; it is cut off, or no inference model.")
+        if not graph.feeds:
+            raise InputError(
+                "The program's outputs depend on none of its inputs; it is damaged, or no network."
+            )
         self.feeds: list[Feed] = list(graph.feeds.values())
         self.fetch_names = list(graph.fetch_names)
         self.example_side = 64

@@ -6,7 +6,9 @@ to the program that is being traced.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -80,7 +82,7 @@ class _Reader:
                 name = op.input("X")[0]
                 fetched[op.attr("col")] = (self._read(name), name)
             else:
-                ops.append(self._op(index, op))
+                ops += self._flattened(self._op(index, op))
         feeds = {name: self._feed(name) for _, name in sorted(fed.items())}
         found = [(self._read(name), name) for name in wanted] or [each for _, each in sorted(fetched.items())]
         shapes = {key: shape for key, shape in self._shapes.items() if shape is not None}
@@ -142,6 +144,28 @@ class _Reader:
         )
 
 
+    def _flattened(self, op: Op) -> list[Op]:
+        """The ``mul`` of a fully connected layer, which takes a picture for a vector, as two steps: flatten, multiply."""
+        x, axis = op.input("x"), op.attributes.get("x_num_col_dims", 0)
+        whole = self._shapes.get(x or "")
+        if op.type != "mul" or x is None or whole is None or len(whole) - axis < 2:
+            return [op]
+        key = f"{x}#flat_{op.index}"
+        rest = whole[axis:]
+        self._shapes[key] = (*whole[:axis], math.prod(rest) if min(rest) >= 0 else -1)
+        flat = Op(
+            "flatten",
+            "flatten_contiguous_range",
+            op.index,
+            {"X": [x]},
+            {"Out": [key], "XShape": [f"{key}#shape"]},
+            {"start_axis": axis, "stop_axis": -1},
+            {key: op.dtypes.get(op.output("out") or "")},
+            whole,
+        )
+        return [flat, replace(op, inputs={**op.inputs, "X": [key]}, input_shape=self._shapes[key])]
+
+
 def _shape(variable: Any) -> tuple[int, ...] | None:
     """The shape of what is a tensor."""
     kinds = framework.core.VarDesc.VarType
@@ -159,6 +183,8 @@ def replay_old(op: Op, values: Values) -> None:
     """Compute what an operation gives, eagerly or into the program of the old kind that is being traced."""
     inputs = {slot: [values[key] for key in keys] for slot, keys in op.inputs.items()}
     op, inputs = _at_these_widths(op, inputs)
+    if op.type == "expand_as_v2" and inputs.get("Y"):  # what is written down is the shape that it had
+        op = op.with_attributes(target_shape=list(inputs["Y"][0].shape))
     if not paddle.in_dynamic_mode():
         _append(op, inputs, values)
         return
@@ -240,7 +266,9 @@ def _with_numbers(op: Op, inputs: Slots) -> tuple[Op, Slots]:
     """The eager form takes fewer inputs: those that stand for an attribute become that attribute."""
     taken = _eager_forms()[0][op.type]
     kept, changed = dict(inputs), dict[str, Any]()
-    for slot in [slot for slot in inputs if slot not in taken]:
+    if op.type == "expand_as_v2":
+        kept.pop("Y")  # its shape is an attribute by now
+    for slot in [slot for slot in kept if slot not in taken]:
         numbers = [int(n) for tensor in kept.pop(slot) for n in tensor.numpy().reshape(-1)]
         plain = slot.replace("TensorList", "").replace("Tensor", "").replace("_tensor", "").lower()
         name = _STAND_FOR.get(slot, plain)

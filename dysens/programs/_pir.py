@@ -5,12 +5,14 @@ An operation is replayed by the eager function of its name, with arguments in th
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import paddle
 
 from dysens.errors import InputError
@@ -19,6 +21,7 @@ from dysens.programs._graph import Feed, Graph, Op, Values, refuse
 
 _COMBINE, _SPLIT, _SLICE = "builtin.combine", "builtin.split", "builtin.slice"
 _CONSTANTS = ("full", "full_int_array")
+_NUMBERS = ("assign_value", "assign_value_")  # a tensor that the network's code wrote down
 _BOOKKEEPING = ("stop_gradient", "persistable", "op_callstack", "place")
 
 
@@ -35,8 +38,10 @@ def read_pir(program: Any, fetched: Sequence[Any] = ()) -> Graph:
     reader = _Reader(list(program.global_block().ops))
     graph = reader.graph(fetched)
     for op in graph.ops:
-        known = op.type.startswith("builtin.") or (
-            op.name in signatures() and hasattr(paddle._C_ops, op.name)
+        known = (
+            op.type.startswith("builtin.")
+            or op.name in _NUMBERS
+            or (op.name in signatures() and hasattr(paddle._C_ops, op.name))
         )
         refuse(op, op.index in reader.with_blocks, known, paddle.__version__)
     return graph
@@ -185,6 +190,10 @@ def replay_pir(op: Op, values: Values) -> None:
         values[op.writes()[0]] = values[op.reads()[0]][op.attributes["index"]]
     elif op.name in _CONSTANTS:
         values[op.writes()[0]] = _Constant(op)
+    elif op.name in _NUMBERS:
+        a = op.attributes
+        array = np.array(a["values"], dtype_name(a["dtype"])).reshape(a["shape"])
+        values[op.writes()[0]] = paddle.assign(array)
     else:
         _call(op, values)
 
@@ -216,9 +225,22 @@ def _call(op: Op, values: Values) -> None:
                 f'{op.place} lacks "{name}", which Paddle {paddle.__version__} asks for: it was exported by another version. '
                 "Export it with the version that is installed."
             )
-    returned = getattr(paddle._C_ops, op.name)(*arguments)
+    returned = _FORMS.get(op.name, getattr(paddle._C_ops, op.name))(*arguments)
     outputs = op.writes()
     values.update(zip(outputs, returned if len(outputs) > 1 else [returned]))
+
+
+def _place_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``argmax`` or ``argmin`` as the header has it, by the function that all versions of Paddle have."""
+
+    def called(x: Any, axis: Any, keepdims: bool, flatten: bool, dtype: Any) -> Any:
+        return function(x, None if flatten else int(axis), keepdims, dtype_name(dtype))
+
+    return called
+
+
+# Eager operations that since Paddle 3.3 take arguments as users give them, not as the header says, and end the process otherwise.
+_FORMS = {"argmax": _place_of(paddle.argmax), "argmin": _place_of(paddle.argmin)}
 
 
 def _followed(op: Op, name: str, value: Any, values: Values) -> Any:
@@ -275,6 +297,15 @@ def load_pir(path: Path) -> Any:
     if path.suffix == ".json":
         program = paddle.static.Program()
         core.deserialize_pir_program(str(path), program)
+        # Paddle gives an operation that it does not know no name.
+        for index, op in enumerate(program.global_block().ops):
+            if not op.name():
+                (block,) = json.loads(path.read_bytes())["program"]["regions"][0]["blocks"]
+                name = block["ops"][index]["#"].rpartition(".")[2]
+                raise InputError(
+                    f'"{path}" cannot be imported because of "{name}" (operation {index}): Paddle {paddle.__version__} does not '
+                    "know it; a later version may have written the program."
+                )
         return program
     with paddle.pir_utils.OldIrGuard():
         old = paddle.base.framework.Program.parse_from_string(path.read_bytes())

@@ -44,7 +44,9 @@ def check_parameters(program: Any, names: Iterable[str]) -> None:
     Raises:
         InputError: One of them, and what it may have been meant for.
     """
-    known = program_shapes(program)
+    known = list(program_shapes(program))
+    if is_old(program):  # which states the shapes of everything that it computes
+        known = [name for name in known if program.global_block().var(name).persistable]
     for name in names:
         if name not in known:
             raise InputError(f'"{name}" names no parameter of the program{nearest(str(name), known) or "."}')

@@ -35,7 +35,7 @@ def test_on_paddle_3_with_the_flag() -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "4 passed" in done.stdout
+    assert "6 passed" in done.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +152,37 @@ def test_lazy_zeroes_and_backups(params: list[str]) -> None:
         assert (now[params[0]] == 0).reshape(8, -1).all(axis=1).sum() == 4, library.__name__
         assert backup
         assert all(np.array_equal(whole[name], np.array(value)) for name, value in backup.items()), shapes
+
+
+@old_programs
+@pytest.mark.parametrize("side", [1, 2])
+def test_the_convolution_before_a_fully_connected_layer(side: int) -> None:
+    """Its operation, mul, takes a picture for a vector."""
+    found = []
+    for library in libraries():
+        paddle.seed(1)
+        main, startup = paddle.static.Program(), paddle.static.Program()
+        with paddle.utils.unique_name.guard(), paddle.static.program_guard(main, startup):
+            x = conv_bn(conv_bn(paddle.static.data("image", [None, 3, 8, 8]), 8, 3, "conv1"), 8, 3, "conv2")
+            x = paddle.nn.functional.adaptive_avg_pool2d(paddle.nn.functional.relu(x), side)
+            out = paddle.static.nn.fc(x, 5, weight_attr=paddle.ParamAttr(name="fc_weights"))
+        test = main.clone(for_test=True)
+        exe, scope = paddle.static.Executor(paddle.CPUPlace()), paddle.static.Scope()
+        exe.run(startup, scope=scope)
+        feed = {"image": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype("float32")}
+        arguments = (test, scope, ["conv2_weights"], [0.5], paddle.CPUPlace())
+        zeroed, before, _ = library.Pruner().prune(*arguments, lazy=True, param_backup=True)
+        expected = exe.run(zeroed, feed=feed, fetch_list=[out.name], scope=scope)[0]
+        for name, value in before.items():
+            scope.find_var(name).get_tensor().set(value, paddle.CPUPlace())
+        pruned, _, _ = library.Pruner().prune(*arguments)
+        shapes = {p.name: tuple(p.shape) for p in pruned.all_parameters() if p.name.endswith("_weights")}
+        assert shapes["conv2_weights"] == (4, 8, 3, 3)
+        assert shapes["fc_weights"] == (4 * side * side, 5)
+        found.append((expected, exe.run(pruned, feed=feed, fetch_list=[out.name], scope=scope)[0]))
+    np.testing.assert_allclose(found[0][1], found[0][0], rtol=1e-4, atol=1e-6)
+    for _, theirs in found[1:]:
+        np.testing.assert_allclose(found[0][1], theirs, rtol=1e-4, atol=1e-6)
 
 
 WIDTHS = [(8, 1), (16, 2), (16, 1), (32, 2), (32, 1), (64, 1)]  # filters and stride of the separable blocks

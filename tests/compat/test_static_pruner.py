@@ -181,6 +181,9 @@ def whole() -> Static:
         ("not a str", {"program": "net"}),
         ("place has to be", {"place": "nowhere"}),
         ("has no value|holds no values", {"scope": paddle.static.Scope()}),
+        ("scope has to be a paddle.static.Scope, not None", {"scope": None}),
+        ("params has to be a list, not None", {"params": None}),
+        ("ratios has to be a list, not 0.5", {"ratios": 0.5}),
     ],
 )
 def test_bad_input_changes_nothing(whole: Static, what: str, changed: dict) -> None:
@@ -192,6 +195,13 @@ def test_bad_input_changes_nothing(whole: Static, what: str, changed: dict) -> N
     assert whole.shapes(whole.train) == shapes
     assert np.array_equal(whole.logits(), logits)
     assert not paddle.in_dynamic_mode()
+
+
+@pytest.mark.skipif(PIR, reason="values of a PIR program have no names")
+def test_what_a_program_computes_is_no_parameter(whole: Static) -> None:
+    conv = next(op for op in whole.test.global_block().ops if op.type == "conv2d")
+    with pytest.raises(InputError, match="names no parameter"):
+        Pruner().prune(whole.test, whole.scope, conv.output("Output"), [0.5])
 
 
 def test_a_program_that_was_spared_trains_on(whole: Static) -> None:

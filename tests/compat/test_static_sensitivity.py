@@ -320,6 +320,21 @@ def test_an_exported_models_numbers_are_paddleslims(exported: Path, tmp_path: Pa
             assert loss == pytest.approx(slim[name][ratio], abs=1e-3), name
 
 
+def test_what_can_be_refused_before_anything_is_measured(exported: Path, tmp_path: Path) -> None:
+    for what, arguments in {
+        "not NaN": {"loss": float("nan")},
+        "must be a number": {"loss": "0.1"},
+        "input_shape is '1,1,12,12'; it has to be a shape": {"input_shape": "1,1,12,12"},
+        r"input_shape is \[\[1, 12\], 5\]; it has to be a shape": {"input_shape": [[1, 12], 5]},
+        "has 2 shapes, and the program takes 1": {"input_shape": [[1, 1, 12, 12]] * 2},
+    }.items():
+        evaluate = Agreement()
+        with pytest.raises(InputError, match=what):
+            analysed(exported, tmp_path / "sens.data", evaluate, **arguments)
+        assert not evaluate.calls
+    assert not list(tmp_path.iterdir())
+
+
 def test_broken_exports(exported: Path, tmp_path: Path) -> None:
     program = next(path.name for path in exported.iterdir() if path.suffix in (".json", ".pdmodel"))
     weights = (exported / "inference.pdiparams").read_bytes()

@@ -79,6 +79,51 @@ def test_of_something_else(folder: Path, ending: str, content: bytes) -> None:
         load_inference(folder / "inference")
 
 
+@pytest.mark.parametrize("content", [b"", b"no program", b"{", b'{"layers": 12}', b"\x89PNG\r\n"])
+def test_a_broken_program_is_named_where_its_folder_is_given(folder: Path, content: bytes) -> None:
+    (folder / f"inference{PROGRAM}").write_bytes(content)
+    with pytest.raises(
+        InputError, match=rf'inference\{PROGRAM}" is (empty|not a Paddle program|JSON, but not)'
+    ):
+        load_inference(folder)
+
+
+def without_first_convolution(data: bytes) -> tuple[bytes, bytes]:
+    """A program whose first convolution is one that Paddle does not know, and one that reads nothing."""
+    if uses_pir():
+        unknown, deaf = json.loads(data), json.loads(data)
+        for program, changed in ((unknown, {"#": "1.convolve"}), (deaf, None)):
+            ops = program["program"]["regions"][0]["blocks"][0]["ops"]
+            place = next(number for number, op in enumerate(ops) if op["#"].endswith("conv2d"))
+            ops[place] = {**ops[place], **(changed or {"I": [{"%": 99999}, *ops[place]["I"][1:]]})}
+        return json.dumps(unknown).encode(), json.dumps(deaf).encode()
+    from paddle.base.proto import framework_pb2
+
+    unknown, deaf = framework_pb2.ProgramDesc(), framework_pb2.ProgramDesc()
+    for program in (unknown, deaf):
+        program.ParseFromString(data)
+    first = [next(op for op in program.blocks[0].ops if op.type == "conv2d") for program in (unknown, deaf)]
+    first[0].type = "convolve"
+    del first[1].inputs[:]
+    return unknown.SerializeToString(), deaf.SerializeToString()
+
+
+def test_an_operation_that_paddle_does_not_know_and_one_that_reads_nothing(folder: Path) -> None:
+    file = folder / f"inference{PROGRAM}"
+    unknown, deaf = without_first_convolution(file.read_bytes())
+    file.write_bytes(unknown)
+    with pytest.raises(InputError, match=r'because of "convolve" \(operation \d+'):
+        load_inference(folder)
+    file.write_bytes(deaf)
+    with pytest.raises(InputError, match="outputs depend on none of its inputs"):
+        load_inference(folder)
+
+
+def test_no_path() -> None:
+    with pytest.raises(InputError, match="has to be text or a Path, not None"):
+        load_inference(None)  # type: ignore[arg-type]
+
+
 def test_weights_of_another_network(folder: Path, tmp_path: Path) -> None:
     export(ConvNet(12), tmp_path / "wide", [None, 3, 8, 8])
     shutil.copy(tmp_path / "wide.pdiparams", folder / "inference.pdiparams")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
@@ -129,3 +130,35 @@ def test_whole_numbers_as_input(tmp_path: Path) -> None:
     assert save_inference(model, tmp_path / "again").difference < 1e-6
     words = paddle.to_tensor(np.arange(12).reshape(2, 6))
     np.testing.assert_allclose(model(words).numpy(), network(words).numpy(), atol=1e-6)
+
+
+CHOSEN = [1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda y: y.argmax(1),
+        lambda y: y.argmin(1, keepdim=True),
+        lambda y: y.argmax(),
+        lambda y: y.argmax(1, dtype="int32"),
+        lambda y: paddle.logsumexp(y, 1),
+        lambda y: y.index_select(paddle.to_tensor(CHOSEN), 1),
+        lambda y: y * paddle.to_tensor([0.5, 1.5]).reshape([1, 2, 1, 1]).tile([1, 4, 1, 1]),
+        lambda y: y[:, :1].expand_as(y) + y,
+    ],
+)
+def test_an_operation_that_is_called_in_a_form_of_its_own(run: Callable[..., Any], tmp_path: Path) -> None:
+    """As this Paddle's eager functions take it, not as the program has it."""
+    paddle.seed(0)
+    network = Made(lambda s, x: run(s.second(s.first(x))), first=nn.Conv2D(3, 4, 3), second=nn.Conv2D(4, 8, 3))
+    network.eval()
+    spec = [InputSpec([None, 3, 8, 8], "float32", "x")]
+    paddle.jit.save(
+        paddle.jit.to_static(network, input_spec=spec, full_graph=True), str(tmp_path / "inference")
+    )
+    model = load_inference(tmp_path)
+    ds = DygraphSensitivity(model, [2, 3, 8, 8])
+    ds.prune_vars({group.name: 0.5 for group in ds.groups})
+    assert [list(p.shape)[0] for p in model.parameters() if p.ndim == 4] == [2, 8]
+    assert save_inference(model, tmp_path / "small").difference < 1e-4

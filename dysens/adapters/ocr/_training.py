@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,11 @@ import paddle
 
 from dysens._pickle import read_plain
 from dysens.adapters._shared import read_optimizer_state, seeded
-from dysens.adapters.ocr._config import network_section, section
+from dysens.adapters.ocr._config import section
 from dysens.adapters.ocr._data import SEED
+from dysens.adapters.ocr._fine_tuning import FineTuning, fine_tuning_of
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.errors import InputError
-from dysens.flags import setting
 from dysens.model import run_through
 from dysens.pruning import read_state, save_plan, set_optimizer_state
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BEST = "best_accuracy"  # what PaddleOCR calls the checkpoint that scored best
+FINE_TUNING = "dysens_fine_tuning"  # of a checkpoint's states: a run that goes on trains as it began
 NEEDED = (
     "epoch_num",
     "log_smooth_window",
@@ -44,8 +45,8 @@ NEEDED = (
 def train(task: OcrTask, resume: str | Path | None = None) -> None:
     """Trains ``task.network`` as it is now with PaddleOCR's ``program.train``.
 
-    Optimizer, schedule, loss, data and metric are the config's. Checkpoints go to ``Global.save_model_dir``,
-    each with the plan of what was cut beside it.
+    Optimizer, schedule, loss, data and metric are the config's; what the network knows is looked after, see `FineTuning`.
+    Checkpoints go to ``Global.save_model_dir``, each with the plan of what was cut beside it.
 
     Args:
         task: Its network holds the weights to start from.
@@ -60,7 +61,7 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
     missing = [key for key in NEEDED if key not in settings]
     if missing:
         raise InputError(f"Training needs Global.{', Global.'.join(missing)} in the config.")
-    _warn_of_an_untrained_guide(task)
+    fine_tuning = fine_tuning_of(task) if resume is None else _fine_tuning_before(resume)
     train_loader, eval_loader = task.train_dataloader(), task.eval_dataloader()
     optimizer, schedule = task.optimizer(steps_per_epoch=len(train_loader))
     network, optimizer, precision = _mixed_precision(settings, task.network, optimizer)
@@ -68,7 +69,11 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
     began = time.time()
     takes = inspect.signature(program.train).parameters
     # PaddleOCR's train.py seeds all generators too: augmentation then draws alike in every run.
-    with seeded(settings.get("seed", SEED)), _plans_beside_checkpoints(program):
+    with (
+        seeded(settings.get("seed", SEED)),
+        _plans_beside_checkpoints(program, **{FINE_TUNING: asdict(fine_tuning)}),
+        fine_tuning.applied(task.network),
+    ):
         program.train(
             _scored_at_the_end(task.config, len(train_loader)),
             train_loader,
@@ -86,28 +91,6 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
             **{name: value for name, value in precision.items() if name in takes},
         )
     _take_the_best(task.network, Path(str(settings["save_model_dir"])) / BEST, began)
-
-
-def _warn_of_an_untrained_guide(task: OcrTask) -> None:
-    """Released recognisers lack the branch that guides training, and what an untrained one teaches is noise."""
-    head = network_section(task.config, task.submodel).get("Head") or {}
-    losses = [name for entry in section(task.config, "Loss").get("loss_config_list") or [] for name in entry]
-    if head.get("name") != "MultiHead" or task.weights is None or not set(losses) - {"CTCLoss"}:
-        return
-    guide = {".".join(name.split(".")[:2]) for name in task.weights.untouched if name.startswith("head.")}
-    place = next((n for n, entry in enumerate(head.get("head_list") or []) if "CTCHead" in entry), None)
-    if not guide or place is None or task.submodel is not None:
-        return
-    without = (
-        "Loss.loss_config_list=[{CTCLoss: null}]",
-        f"Architecture.Head.head_list.{place}.CTCHead.Neck.use_guide=false",
-    )
-    logger.warning(
-        "The weights have nothing for %s, which guides training: it begins with random values and teaches noise at first. For a "
-        "short training leave it out with %s.",
-        " and ".join(sorted(guide)),
-        " and ".join(setting(shlex.quote(each)) for each in without),
-    )
 
 
 def _scored_at_the_end(config: Mapping[str, Any], steps_per_epoch: int) -> dict[str, Any]:
@@ -157,10 +140,14 @@ def _take_the_best(network: paddle.nn.Layer, best: Path, began: float) -> None:
 
 
 @contextmanager
-def _plans_beside_checkpoints(program: ModuleType) -> Iterator[None]:
+def _plans_beside_checkpoints(program: ModuleType, **states: Any) -> Iterator[None]:
     """Every checkpoint that PaddleOCR's loop writes gets its plan: without, nobody could load a pruned one.
 
     Ctrl-C waits until both are written.
+
+    Args:
+        program: With PaddleOCR's ``save_model``.
+        states: What else to write into the ``.states`` of a checkpoint.
     """
     original = program.save_model
 
@@ -168,7 +155,7 @@ def _plans_beside_checkpoints(program: ModuleType) -> Iterator[None]:
         run_through(lambda: save_both(*arguments, **named))
 
     def save_both(model: Any, optimizer: Any, folder: str, *others: Any, **named: Any) -> None:
-        original(model, optimizer, folder, *others, **named)
+        original(model, optimizer, folder, *others, **named, **states)
         save_plan(model, Path(folder) / named["prefix"])
         if named["prefix"] == BEST and (Path(folder) / "best_model" / "model.pdparams").is_file():
             save_plan(model, Path(folder) / "best_model" / "model")  # PaddleOCR 3 keeps the best one twice
@@ -178,6 +165,18 @@ def _plans_beside_checkpoints(program: ModuleType) -> Iterator[None]:
         yield
     finally:
         program.save_model = original  # type: ignore[attr-defined]
+
+
+def _fine_tuning_before(resume: str | Path) -> FineTuning:
+    """How the run that is gone on with was trained; one that does not say so, just as the config says."""
+    progress = Path(str(resume).removesuffix(".pdparams") + ".states")
+    states = read_plain(progress, "such files") if progress.is_file() else {}
+    known = states.get(FINE_TUNING) if isinstance(states, dict) else None
+    if not isinstance(known, dict) or not all(
+        isinstance(each, str) for each in known.get("new_branches", ())
+    ):
+        return FineTuning()
+    return FineTuning(tuple(known.get("new_branches", ())), bool(known.get("frozen_norms")))
 
 
 def _resumed(resume: str | Path, network: paddle.nn.Layer, optimizer: Any) -> dict[str, Any]:

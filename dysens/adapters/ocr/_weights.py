@@ -110,7 +110,7 @@ def _put(
     state = {name if name in tensors else _released_v4_name(name): value for name, value in state.items()}
     loaded = _with_aliases(tensors, state)
     untouched = tuple(name for name in tensors if name not in loaded)
-    idle = [*_idle_layers(model, inputs), *(f"{part}." for part in random)] if untouched else []
+    idle = [*idle_layers(model, inputs), *(f"{part}." for part in random)] if untouched else []
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
     _check_fit(path, state, shapes, [name for name in untouched if not name.startswith(tuple(idle))])
     for name, value in state.items():
@@ -166,7 +166,7 @@ def _released_v4_name(name: str) -> str:
     return name
 
 
-def _idle_layers(model: paddle.nn.Layer, inputs: tuple[Any, ...]) -> list[str]:
+def idle_layers(model: paddle.nn.Layer, inputs: tuple[Any, ...]) -> list[str]:
     """The paths (with a final dot) of the layers that own tensors and do not run in eval mode."""
     owners = {path: layer for path, layer in model.named_sublayers() if layer._parameters or layer._buffers}
     ran: set[str] = set()

@@ -1,0 +1,219 @@
+"""How a network that has its weights already goes on learning, so that a short training does not undo what it knows.
+
+Two things do. Within some steps batch norms take over the statistics of a few batches: where these are of other images than the
+network was trained with, or of very few, that alone can cost more than the cut did. And released models lack the branches that
+only training runs (the thresholds of a detector, the branch that guides a recogniser): these begin with random values,
+and the gradients that they send back into the network are noise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import paddle
+from paddle import nn
+
+from dysens.adapters._shared import seeded
+from dysens.adapters.ocr._config import takes_labels
+from dysens.adapters.ocr._data import Batches
+from dysens.adapters.ocr._weights import idle_layers
+from dysens.flags import setting
+from dysens.model import leaves, map_leaves, preserved
+
+if TYPE_CHECKING:
+    from dysens.adapters.ocr._task import OcrTask
+
+logger = logging.getLogger(__name__)
+
+FREEZE = "freeze_norm"  # of Global: whether batch norms keep their statistics; by default that is measured
+BATCHES = 4  # to compare them on
+BATCH_NORMS = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm)
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """What is looked after while a network trains on.
+
+    Attributes:
+        new_branches: Paths of branches that begin with random values: they learn from the network, and teach it nothing.
+        frozen_norms: Whether batch norms keep their statistics; those of new branches never do.
+    """
+
+    new_branches: tuple[str, ...] = ()
+    frozen_norms: bool = False
+
+    @contextmanager
+    def applied(self, network: nn.Layer) -> Iterator[None]:
+        """The network trains in this way inside."""
+        with ExitStack() as stack:
+            if self.frozen_norms:
+                stack.enter_context(_frozen(norms_of(network, self.new_branches)))
+            if self.new_branches:
+                layers = dict(network.named_sublayers())
+                stack.enter_context(_learning_only([layers[path] for path in self.new_branches]))
+                stack.enter_context(_unguided(network))
+            yield
+
+
+def fine_tuning_of(task: OcrTask) -> FineTuning:
+    """How a task's network is to be trained on; with random weights or several networks, just as the config says."""
+    if not task.has_weights or task.submodel is not None:
+        return FineTuning()
+    branches = _new_branches(task)
+    if branches:
+        logger.warning(
+            "The weights have nothing for %s, which only training runs: it begins with random values, and what it would teach "
+            "the rest is noise. It learns in this training, and the rest learns without it; a training that begins with the "
+            "weights of this one is guided by it.",
+            " and ".join(branches),
+        )
+    given = task.config["Global"].get(FREEZE)
+    if given is not None:
+        return FineTuning(branches, bool(given))
+    return FineTuning(branches, _statistics_fit(task, branches))
+
+
+def norms_of(network: nn.Layer, but: Sequence[str] = ()) -> list[nn.Layer]:
+    """The batch norms of a network, but for those in some branches."""
+    left_out = tuple(f"{path}." for path in but)
+    return [
+        layer
+        for path, layer in network.named_sublayers()
+        if isinstance(layer, BATCH_NORMS) and not path.startswith(left_out)
+    ]
+
+
+def _new_branches(task: OcrTask) -> tuple[str, ...]:
+    """Parts of the head that only training runs and that were never trained.
+
+    A released model has no weights for them. Once the network was saved, pruned or not, their norms still tell.
+    """
+    network = task.network
+    head = getattr(network, "head", None)
+    if head is None or task.weights is None:
+        return ()
+    idle = tuple(idle_layers(network, task.example_inputs))
+    only_training = {
+        f"head.{name}": branch
+        for name, branch in head.named_children()
+        if branch.state_dict() and all(f"head.{name}.{each}".startswith(idle) for each in branch.state_dict())
+    }
+    new = {
+        path
+        for path, branch in only_training.items()
+        if {f"{path}.{each}" for each in branch.state_dict()} <= set(task.weights.untouched)
+        or _norms_are_new(branch)
+    }
+    # Those without norms belong to the ones that have some: both came, or did not come, with the weights.
+    return tuple(path for path in only_training if path in new or (new and not _norms(only_training[path])))
+
+
+def _norms(branch: nn.Layer) -> list[nn.Layer]:
+    return [layer for layer in branch.sublayers() if isinstance(layer, (*BATCH_NORMS, nn.LayerNorm))]
+
+
+def _norms_are_new(branch: nn.Layer) -> bool:
+    """Whether all norms of a branch scale by one, as they do before the first step, and there are some."""
+    scales = [layer.weight for layer in _norms(branch) if layer.weight is not None]
+    return bool(scales) and all(bool((scale == 1).all()) for scale in scales)
+
+
+def _statistics_fit(task: OcrTask, branches: Sequence[str]) -> bool:
+    """Whether the loss on training images is lower with the statistics that batch norms have than with the batches' own."""
+    if not norms_of(task.network, branches):
+        return False
+    try:
+        kept, of_batches = losses_by_statistics(task, branches)
+    except Exception as error:  # whatever a network raises that PaddleOCR's loop calls in another way
+        logger.info("Batch norms follow the batches; whether they should was not measured: %s", error)
+        return False
+    fit = kept < of_batches
+    logger.info(
+        "Batch norms %s: the loss on training images is %.3f with the statistics that they have, and %.3f with those of the "
+        "batches (%s decides otherwise).",
+        "keep their statistics" if fit else "follow the batches",
+        kept,
+        of_batches,
+        setting(f"+Global.{FREEZE}={str(not fit).lower()}"),
+    )
+    return fit
+
+
+def losses_by_statistics(task: OcrTask, branches: Sequence[str] = ()) -> tuple[float, float]:
+    """The mean loss on a few training batches with the statistics that batch norms have, and with the batches' own."""
+    network, loss = task.network, task.loss()
+    with seeded(task.seed):
+        batches = list(islice(Batches(task.train_dataloader()), BATCHES))
+    with_labels = takes_labels(task.config, training=True)
+
+    def measured() -> float:
+        total = 0.0
+        with preserved(network), seeded(task.seed), paddle.no_grad():
+            network.train()
+            for batch in batches:
+                outputs = network(batch[0], batch[1:]) if with_labels else network(batch[0])
+                total += float(loss(outputs, batch)["loss"])
+        return total / len(batches)
+
+    with _frozen(norms_of(network, branches)):
+        kept = measured()
+    return kept, measured()
+
+
+@contextmanager
+def _frozen(norms: Sequence[nn.Layer]) -> Iterator[None]:
+    """Batch norms use the statistics that they have in training too, and leave them alone; scales and shifts still learn."""
+    before = [layer._use_global_stats for layer in norms]
+    try:
+        for layer in norms:
+            layer._use_global_stats = True
+        yield
+    finally:
+        for layer, value in zip(norms, before):
+            layer._use_global_stats = value
+
+
+@contextmanager
+def _learning_only(branches: Sequence[nn.Layer]) -> Iterator[None]:
+    """No gradient leaves these branches, except from one of them into another."""
+    theirs: list[
+        paddle.Tensor
+    ] = []  # what they gave in this forward; kept, so that no other object has its id
+
+    def cut(value: Any) -> Any:
+        if not isinstance(value, paddle.Tensor) or any(value is each for each in theirs):
+            return value
+        return value.detach()
+
+    def before(_layer: nn.Layer, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(map_leaves(cut, list(inputs)))
+
+    def after(_layer: nn.Layer, _inputs: object, outputs: Any) -> None:
+        theirs[:] = [each for each in leaves(outputs) if isinstance(each, paddle.Tensor)]
+
+    hooks = [branch.register_forward_pre_hook(before) for branch in branches]
+    hooks += [branch.register_forward_post_hook(after) for branch in branches]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        theirs.clear()
+
+
+@contextmanager
+def _unguided(network: nn.Layer) -> Iterator[None]:
+    """The CTC loss reaches the backbone: ``use_guide`` would leave that to the branch that is new."""
+    guided = [layer for layer in network.sublayers() if getattr(layer, "use_guide", False)]
+    try:
+        for layer in guided:
+            layer.use_guide = False
+        yield
+    finally:
+        for layer in guided:
+            layer.use_guide = True

@@ -165,7 +165,11 @@ class OcrCase(Case):
         loader, loss = task.train_dataloader(), task.loss()
         optimizer = paddle.optimizer.Adam(5e-4 if self._is_det else 1e-4, parameters=self.model.parameters())
         self.model.train()
-        with statistics_kept(self.model):
+        # The branch that guides a recogniser in training comes without weights: it must not teach.
+        kept = (
+            statistics_kept(self.model) if self._is_det else ocr.fine_tuning_of(self.task).applied(self.model)
+        )
+        with kept:
             for batch in loader:
                 images, labels = batch[0], batch[1:]
                 made = self.model(images, data=labels) if not self._is_det else self.model(images)

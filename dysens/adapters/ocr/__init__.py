@@ -15,6 +15,7 @@ from dysens.adapters.ocr._evaluators import (
     TextRecEvaluator,
 )
 from dysens.adapters.ocr._export import InferenceModel, export, score_exported
+from dysens.adapters.ocr._fine_tuning import FineTuning, fine_tuning_of
 from dysens.adapters.ocr._labelled import labelled_evaluator
 from dysens.adapters.ocr._ppocr import Ppocr, load_ppocr
 from dysens.adapters.ocr._released import find_weights, released_model, released_names
@@ -25,6 +26,7 @@ from dysens.adapters.ocr._weights import LoadedWeights, load_weights, reparamete
 __all__ = [
     "CharactersCut",
     "DetCounts",
+    "FineTuning",
     "InferenceModel",
     "LoadedWeights",
     "OcrEvaluator",
@@ -36,6 +38,7 @@ __all__ = [
     "cut_characters",
     "export",
     "find_weights",
+    "fine_tuning_of",
     "labelled_evaluator",
     "load_config",
     "load_ppocr",

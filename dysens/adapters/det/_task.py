@@ -12,6 +12,7 @@ from typing import Any
 
 import paddle
 
+from dysens.adapters._norms import FREEZE, frozen, norms_of, statistics_fit
 from dysens.adapters._shared import read_optimizer_state
 from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.det._data import (
@@ -195,16 +196,35 @@ class DetTask(Task):
         return self._resume is not None
 
     def train(self) -> Path:
-        """Train with ppdet's ``Trainer``; the network then has the weights of the last checkpoint."""
+        """Train with ppdet's ``Trainer``; the network then has the weights of the last checkpoint.
+
+        Batch norms keep their statistics where these fit the training images better than the batches' own; ``freeze_norm``
+        of the config decides otherwise.
+        """
         name = self._run_name
         training = (
             self.trainer(name=name) if self._resume is None else resumed_trainer(self, self._resume, name)
         )
-        with training as trainer:
+        with training as trainer, frozen(self._norms_to_freeze(trainer)):
             trainer.train(validate=False)
         # With a moving average (use_ema) the checkpoint has the average, the live network what was averaged.
         self.load(self.folder / FINAL)
         return self.folder
+
+    def _norms_to_freeze(self, trainer: Any) -> list[paddle.nn.Layer]:
+        """The batch norms that keep their statistics in training: all of them, or none."""
+        norms = norms_of(self.network)
+        given = self.config.get(FREEZE)
+        if given is not None:
+            return norms if given else []
+        if not self.has_weights:
+            return []
+
+        def loss(batch: dict[str, Any]) -> paddle.Tensor:
+            return self.model({**batch, "epoch_id": trainer.start_epoch})["loss"]
+
+        fit = statistics_fit(self.network, norms, trainer.loader, loss, int(self.config.get("seed") or 0))
+        return norms if fit else []
 
     @property
     def export_folder(self) -> Path:

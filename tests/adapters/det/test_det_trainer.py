@@ -37,6 +37,30 @@ def test_trainer_trains_the_live_model_and_saves_what_load_reads(task, tmp_path)
     assert np.array_equal(weight.numpy(), trained)
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_batch_norms_keep_their_statistics_where_the_config_says_so(config, tmp_path, frozen):
+    overrides = ("epoch=1", f"save_dir={tmp_path}", "TrainReader.batch_size=2", "TrainDataset.sample_num=2")
+    task = DetTask(config("picodet_s_shapes", *overrides, f"freeze_norm={str(frozen).lower()}"))
+    statistics = {name: value.numpy() for name, value in task.model.state_dict().items() if "_mean" in name}
+    weight = task.model.backbone.conv1.conv.weight.numpy()
+    task.train()
+    after = task.model.state_dict()
+    assert statistics
+    assert all(np.array_equal(after[name].numpy(), value) for name, value in statistics.items()) is frozen
+    assert not np.array_equal(task.model.backbone.conv1.conv.weight.numpy(), weight)
+
+
+def test_a_training_from_weights_measures_what_batch_norms_should_do(config, tmp_path, caplog):
+    overrides = ("epoch=1", f"save_dir={tmp_path}", "TrainReader.batch_size=2", "TrainDataset.sample_num=2")
+    built = DetTask(config("picodet_s_shapes", *overrides))
+    paddle.save(built.model.state_dict(), str(tmp_path / "weights.pdparams"))
+    task = DetTask(config("picodet_s_shapes", *overrides, f"weights={tmp_path / 'weights.pdparams'}"))
+    with caplog.at_level("INFO", "dysens"):
+        task.train()
+    assert "the loss on training images is" in caplog.text
+    assert "freeze_norm=" in caplog.text
+
+
 def test_a_training_that_was_broken_off_goes_on_where_it_was(config, tmp_path):
     """Three epochs in one go, and the last two once more from the first checkpoint, in a network with other automatic names."""
     overrides = (

@@ -143,7 +143,6 @@ class _Reader:
             self._shapes.get(first),
         )
 
-
     def _flattened(self, op: Op) -> list[Op]:
         """The ``mul`` of a fully connected layer, which takes a picture for a vector, as two steps: flatten, multiply."""
         x, axis = op.input("x"), op.attributes.get("x_num_col_dims", 0)

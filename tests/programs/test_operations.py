@@ -151,7 +151,9 @@ CHOSEN = [1, 0, 2]
 def test_an_operation_that_is_called_in_a_form_of_its_own(run: Callable[..., Any], tmp_path: Path) -> None:
     """As this Paddle's eager functions take it, not as the program has it."""
     paddle.seed(0)
-    network = Made(lambda s, x: run(s.second(s.first(x))), first=nn.Conv2D(3, 4, 3), second=nn.Conv2D(4, 8, 3))
+    network = Made(
+        lambda s, x: run(s.second(s.first(x))), first=nn.Conv2D(3, 4, 3), second=nn.Conv2D(4, 8, 3)
+    )
     network.eval()
     spec = [InputSpec([None, 3, 8, 8], "float32", "x")]
     paddle.jit.save(
@@ -160,5 +162,5 @@ def test_an_operation_that_is_called_in_a_form_of_its_own(run: Callable[..., Any
     model = load_inference(tmp_path)
     ds = DygraphSensitivity(model, [2, 3, 8, 8])
     ds.prune_vars({group.name: 0.5 for group in ds.groups})
-    assert [list(p.shape)[0] for p in model.parameters() if p.ndim == 4] == [2, 8]
+    assert [p.shape[0] for p in model.parameters() if p.ndim == 4] == [2, 8]
     assert save_inference(model, tmp_path / "small").difference < 1e-4

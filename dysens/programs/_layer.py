@@ -14,7 +14,7 @@ from paddle.static import InputSpec
 from dysens.errors import ForwardError, InputError, in_a_sentence
 from dysens.programs._graph import Feed, Graph, Op, Values
 from dysens.programs._layers import Array, LayerMaker, Made, attribute_for
-from dysens.programs._pir import as_tensor
+from dysens.programs._pir import as_tensor, in_double
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,11 +183,17 @@ class ProgramLayer(nn.Layer):
             raise ForwardError(f"The program takes {len(self.feeds)} inputs ({names}), not {len(inputs)}.")
         values: Values = dict(zip(self._graph.feeds, inputs))
         values.update({key: getattr(self, attribute) for key, attribute in self._own.items()})
+        # The numbers of a program are in single precision; who runs the network in double precision wants those so, too.
+        double = any(
+            feed.dtype == "float32" and x.dtype == paddle.float64 for feed, x in zip(self.feeds, inputs)
+        )
         for step in self._steps:
             if step.layer:
                 self._call(step, getattr(self, step.layer), values)
-            else:
-                self._graph.replay(step.op, values)
+                continue
+            self._graph.replay(step.op, values)
+            if double:
+                values.update({key: in_double(values[key]) for key in step.op.writes() if key in values})
         outputs = [as_tensor(values[key]) for key in self._graph.fetches]
         return outputs[0] if len(outputs) == 1 else outputs
 

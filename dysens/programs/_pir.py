@@ -16,6 +16,7 @@ import numpy as np
 import paddle
 
 from dysens.errors import InputError
+from dysens.model import has_storage
 from dysens.programs import _widths as widths
 from dysens.programs._graph import Feed, Graph, Op, Values, refuse
 
@@ -175,6 +176,11 @@ class _Constant:
         _call(self._op, values)
         return values[self._op.writes()[0]]
 
+    def in_double(self) -> _Constant:
+        """The same in double precision, where it is in single precision."""
+        single = self._op.attributes.get("dtype") == paddle.float32
+        return _Constant(self._op.with_attributes(dtype=paddle.float64)) if single else self
+
     def number(self) -> Any:
         """It, or the only one of several."""
         return self.value[0] if isinstance(self.value, (list, tuple)) else self.value
@@ -203,6 +209,17 @@ def as_tensor(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [as_tensor(part) for part in value]
     return value.tensor() if isinstance(value, _Constant) else value
+
+
+def in_double(value: Any) -> Any:
+    """What was computed in double precision, if it is in single precision; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return [in_double(part) for part in value]
+    if isinstance(value, _Constant):
+        return value.in_double()
+    single = isinstance(value, paddle.Tensor) and value.dtype == paddle.float32
+    # Some outputs hold nothing: they only tell gradients a shape.
+    return value.astype("float64") if single and has_storage(value) else value
 
 
 def _call(op: Op, values: Values) -> None:

@@ -18,8 +18,9 @@ import numpy as np
 import paddle
 import pytest
 
-from dysens import compat
+from dysens import DygraphSensitivity, compat
 from dysens.data import load_digits
+from dysens.evaluators import Evaluator
 
 PIR = bool(getattr(paddle.framework, "use_pir_api", lambda: False)())
 old_programs = pytest.mark.skipif(PIR, reason="runs in a process with FLAGS_enable_pir_api=0")
@@ -35,7 +36,7 @@ def test_on_paddle_3_with_the_flag() -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "6 passed" in done.stdout
+    assert "7 passed" in done.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -183,6 +184,37 @@ def test_the_convolution_before_a_fully_connected_layer(side: int) -> None:
     np.testing.assert_allclose(found[0][1], found[0][0], rtol=1e-4, atol=1e-6)
     for _, theirs in found[1:]:
         np.testing.assert_allclose(found[0][1], theirs, rtol=1e-4, atol=1e-6)
+
+
+class Size(Evaluator):
+    """A score that every channel has a part in."""
+
+    def batches(self) -> list[Any]:
+        return [np.random.default_rng(n).normal(size=(8, 3, 192, 192)).astype("float32") for n in range(2)]
+
+    def arguments(self, batch: Any) -> tuple[Any]:
+        return (paddle.to_tensor(batch),)
+
+    def measure(self, outputs: Any, batch: Any) -> float:
+        return float(np.abs(outputs.numpy()).mean())
+
+    def score(self, measurements: Any) -> float:
+        return float(np.mean(list(measurements)))
+
+
+@old_programs
+def test_openvino_runs_copies_that_are_traced_as_programs_of_paddle_2(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pytest.importorskip("openvino")
+    paddle.disable_static()
+    paddle.seed(0)
+    model = paddle.nn.Sequential(paddle.nn.Conv2D(3, 8, 3), paddle.nn.ReLU(), paddle.nn.Conv2D(8, 4, 3))
+    ds = DygraphSensitivity(model, [1, 3, 192, 192])
+    caplog.set_level("INFO", "dysens")
+    live, served = (ds.sensitive(Size(), [0.5], progress=False, fast=fast) for fast in ("off", "openvino"))
+    assert "Compiled copies of the model run with OpenVINO" in caplog.text
+    assert next(iter(served.values())) == pytest.approx(next(iter(live.values())), abs=1e-4)
 
 
 WIDTHS = [(8, 1), (16, 2), (16, 1), (32, 2), (32, 1), (64, 1)]  # filters and stride of the separable blocks

@@ -15,6 +15,7 @@ from paddle.static import InputSpec
 from paddle.vision.ops import DeformConv2D
 
 from dysens import DygraphSensitivity
+from dysens.model import in_double_precision
 from dysens.programs import ProgramLayer, load_inference, save_inference
 
 
@@ -151,7 +152,9 @@ CHOSEN = [1, 0, 2]
 def test_an_operation_that_is_called_in_a_form_of_its_own(run: Callable[..., Any], tmp_path: Path) -> None:
     """As this Paddle's eager functions take it, not as the program has it."""
     paddle.seed(0)
-    network = Made(lambda s, x: run(s.second(s.first(x))), first=nn.Conv2D(3, 4, 3), second=nn.Conv2D(4, 8, 3))
+    network = Made(
+        lambda s, x: run(s.second(s.first(x))), first=nn.Conv2D(3, 4, 3), second=nn.Conv2D(4, 8, 3)
+    )
     network.eval()
     spec = [InputSpec([None, 3, 8, 8], "float32", "x")]
     paddle.jit.save(
@@ -160,5 +163,29 @@ def test_an_operation_that_is_called_in_a_form_of_its_own(run: Callable[..., Any
     model = load_inference(tmp_path)
     ds = DygraphSensitivity(model, [2, 3, 8, 8])
     ds.prune_vars({group.name: 0.5 for group in ds.groups})
-    assert [list(p.shape)[0] for p in model.parameters() if p.ndim == 4] == [2, 8]
+    assert [p.shape[0] for p in model.parameters() if p.ndim == 4] == [2, 8]
     assert save_inference(model, tmp_path / "small").difference < 1e-4
+
+
+def test_in_double_precision(tmp_path: Path) -> None:
+    """Numbers that a program holds follow: so the proof can tell rounding from a wrong cut where boxes are picked by score."""
+
+    def run(s: Any, x: paddle.Tensor) -> paddle.Tensor:
+        y = s.conv(x).flatten(2)
+        places = paddle.arange(36, dtype="float32") + paddle.full([1], 0.5)
+        return y * places + paddle.to_tensor([0.25, 0.75]).sum() + (y > 0).astype("float32")
+
+    network = Made(run, conv=nn.Conv2D(3, 4, 3))
+    network.eval()
+    spec = [InputSpec([None, 3, 8, 8], "float32", "x")]
+    paddle.jit.save(
+        paddle.jit.to_static(network, input_spec=spec, full_graph=True), str(tmp_path / "inference")
+    )
+    model = load_inference(tmp_path)
+    x = paddle.to_tensor(np.random.default_rng(0).uniform(-1, 1, (2, 3, 8, 8)).astype("float32"))
+    expected = network(x).numpy()
+    with in_double_precision(model):
+        found = model(x.astype("float64"))
+    assert found.dtype == paddle.float64
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
+    assert model(x).dtype == paddle.float32

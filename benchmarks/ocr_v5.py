@@ -220,7 +220,13 @@ def take_times(bench: Bench, rows: dict[str, dict[str, Any]]) -> None:
     """
     for kind in ("det", "rec"):
         names = [
-            row for row in ROWS if "bytes" in rows.get(row, {}) and row.startswith("det") == (kind == "det")
+            row
+            for row in ROWS
+            if row.startswith("det") == (kind == "det")
+            and "bytes" in rows.get(row, {})
+            and (
+                bench.folder / row / "inference"
+            ).is_dir()  # others keep the times of the run that measured them
         ]
         predictors = {row: Predictor(bench.folder / row / "inference" / "inference") for row in names}
         if not predictors:

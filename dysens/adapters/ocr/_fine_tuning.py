@@ -209,7 +209,7 @@ def _learning_only(branches: Sequence[nn.Layer]) -> Iterator[None]:
 @contextmanager
 def _unguided(network: nn.Layer) -> Iterator[None]:
     """The CTC loss reaches the backbone: ``use_guide`` would leave that to the branch that is new."""
-    guided = [layer for layer in network.sublayers() if getattr(layer, "use_guide", False)]
+    guided = [layer for layer in network.sublayers(include_self=True) if getattr(layer, "use_guide", False)]
     try:
         for layer in guided:
             layer.use_guide = False

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 import dysens  # noqa: F401  first of all: Paddle 2.6 must not bring its zlib before the real one is loaded
 
-logging.getLogger("dysens").setLevel(logging.INFO)  # tests look at remarks too
+logging.getLogger("dysens").setLevel(logging.NOTSET)  # tests set the level that they want to see
 
 # Shared machines are slow at times; no example is wrong for that. `make test` draws the same examples in every run, so that what
 # passes here passes on every machine; `make test-all` and a run by hand draw anew.

@@ -1,5 +1,6 @@
 """dysens: sensitivity analysis and verified structured pruning of live Paddle models."""
 
+import logging
 import zlib  # noqa: F401  before Paddle: libpaddle 2.6 exports its own zlib, and a later user of the real one would crash
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from dysens.sweep import Ray, RunOptions
 
 __version__ = "0.2.0"
+
+# Paddle, as it is imported, takes the root logger for its own and shows everybody's remarks from INFO on. Who calls dysens from
+# Python gets its warnings; for the rest: logging.getLogger("dysens").setLevel("INFO").
+if logging.getLogger(__name__).level == logging.NOTSET:
+    logging.getLogger(__name__).setLevel(logging.WARNING)
 
 __all__ = [
     "DygraphSensitivity",

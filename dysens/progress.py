@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from tqdm.auto import tqdm
 
 logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)  # a long job without a terminal says where it is; see dysens/__init__.py
 
 # How often a line is logged where no bar can be drawn.
 _SECONDS_BETWEEN_LINES = 60.0
@@ -190,6 +191,7 @@ def shown_log(level: int = logging.INFO) -> Iterator[None]:
     """
     logger = logging.getLogger("dysens")
     handler = _BesideTheBar()
+    handler.setLevel(level)  # the logger of this module has a level of its own
     handler.setFormatter(logging.Formatter("%(message)s"))
     before = logger.level, logger.propagate
     logger.addHandler(handler)

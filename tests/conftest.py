@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import settings
 
 import dysens  # noqa: F401  first of all: Paddle 2.6 must not bring its zlib before the real one is loaded
+
+logging.getLogger("dysens").setLevel(logging.NOTSET)  # tests set the level that they want to see
 
 # Shared machines are slow at times; no example is wrong for that. `make test` draws the same examples in every run, so that what
 # passes here passes on every machine; `make test-all` and a run by hand draw anew.

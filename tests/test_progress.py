@@ -98,3 +98,26 @@ def test_work_of_unknown_length_is_spoken_of(
         step_done()
     step_done()  # nobody asked
     assert [record.getMessage() for record in caplog.records] == ["finding groups: 1 forwards in 0 s so far"]
+
+
+FROM_PYTHON = """
+import logging, paddle, dysens.progress
+logging.getLogger("dysens.sweep").info("a remark")
+logging.getLogger("dysens.sweep").warning("a warning")
+logging.getLogger("dysens.progress").info("a minute later")
+with dysens.progress.shown_log(logging.WARNING):
+    logging.getLogger("dysens.progress").info("not on a quiet terminal")
+logging.getLogger("dysens").setLevel("INFO")
+logging.getLogger("dysens.sweep").info("asked for")
+"""
+
+
+def test_who_calls_from_python_gets_warnings_and_how_far_it_is() -> None:
+    """Paddle sets the root logger to INFO with a handler of its own."""
+    words = [sys.executable, "-W", "ignore", "-c", FROM_PYTHON]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stderr
+    assert [line.rpartition(" - ")[2] for line in said.splitlines()] == [
+        "a warning",
+        "a minute later",
+        "asked for",
+    ]

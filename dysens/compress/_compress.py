@@ -152,6 +152,10 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
     stage = _Stages()
     with stage("read data"):
         samples = read_samples(data, subject.views[0], options.samples)
+    judge = None
+    if options.evaluator is not None:  # a score that cannot be used is refused before the long part begins
+        with stage("score the whole"):
+            judge = Judge(subject, options.evaluator)
     with progress(len(samples.calibration) + len(subject.groups), "compress", options.progress) as shown:
         pool = closing.enter_context(helpers(subject, samples.held_back, options.run))
         with stage("compare outputs"):
@@ -169,6 +173,7 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
         with TemporaryDirectory() as layers, stage("time layers" if options.latency is not None else "count"):
             costs = _costs(subject, weighted, Path(layers) if options.latency is not None else None)
         decider = _decider(subject, (plain, weighted), costs, error, samples, options, stage)
+        decider.judge = judge
     decider.notes += _of_short_data(calibration, samples)
     with TemporaryDirectory() as folder:
         stopwatch = _stopwatch(subject, options, Path(folder), decider.notes)
@@ -221,9 +226,6 @@ def _decider(
         decider.sequential = SequentialFolding(
             subject.model, subject.roles, plain.calibration, samples.calibration
         )
-    if options.evaluator is not None:
-        with stage("score the whole"):
-            decider.judge = Judge(subject, options.evaluator)
     return decider
 
 

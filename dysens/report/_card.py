@@ -45,6 +45,8 @@ WORDS = {
     "original": ("original", "原模型"),
     "pruned": ("pruned", "剪枝后"),
     "trained": ("trained", "训练后"),
+    "compressed": ("compressed", "压缩后"),
+    "after fine-tuning": ("after fine-tuning", "微调后"),
     "exported": ("exported", "导出"),
     "result": ("result", "结果"),
     "found": ("regions", "个区域"),

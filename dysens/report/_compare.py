@@ -153,6 +153,7 @@ def _runs(runs: Sequence[Run]) -> str:
         in_both("groups", "通道组"),
         in_both("points", "测点"),
         in_both("scatter of a point", "单点离散"),
+        in_both("file written", "写入时间"),
     ]
     rows = []
     for place, run in enumerate(runs):
@@ -164,11 +165,18 @@ def _runs(runs: Sequence[Run]) -> str:
             str(len(run.sens)),
             str(len(run.sens.points)),
             "–" if spread is None else f"± {spread:.4f}",
+            run.about.get("date", "–").partition("+")[0],
         ]
         cells = "".join(f'<td class="text">{escape(word)}</td>' for word in words)
         cells += "".join(f'<td class="number">{number}</td>' for number in numbers)
         rows.append(f'<tr><th scope="row">{_key(place)}{escape(run.label)}</th>{cells}</tr>')
-    return _table_html(heads, rows, texts=4)
+    note = in_both(
+        "Baseline: the score of the whole network. A loss is the share of it that is lost. Scatter: the standard deviation of "
+        "one point's loss from noise in the metric, as far as curves fall that should rise.",
+        "基线：完整网络的得分，损失是其中失去的比例。单点离散：由指标噪声带来的单个测点损失的标准差，由本应上升而下降的曲线估计。",
+    )
+    versions = sorted({run.about["versions"] for run in runs})
+    return f'{_table_html(heads, rows, texts=4)}<p class="muted">{note}</p><p class="muted">{escape("; ".join(versions))}</p>'
 
 
 def _budgets(runs: Sequence[Run]) -> str:
@@ -226,7 +234,12 @@ def _table(runs: Sequence[Run]) -> str:
         f"Predicted loss with {SHARE:.0%} of a layer's channels removed",
         f"剪掉一层 {SHARE:.0%} 通道时的预测损失",
     )
-    return _section("losses", title, _table_html(heads, rows))
+    note = in_both(
+        "The largest loss up to that share: a better point further on counts as chance. So it may be more than what the panel "
+        "shows there.",
+        "取到该比例为止的最大损失：之后偶然的好点不算，因此可能大于小图中该处的测点。",
+    )
+    return _section("losses", title, f'<p class="muted">{note}</p>{_table_html(heads, rows)}')
 
 
 def _paths(runs: Sequence[Run]) -> list[str]:
@@ -259,7 +272,7 @@ def _chart(
 ) -> str:
     """A line for each run: x from 0 to 1, y from 0 to ``top``."""
 
-    left, right, upper, lower = (40, wide - 16, 8, high - 22) if axis else (4, wide - 4, 4, high - 4)
+    left, right, upper, lower = (56, wide - 30, 14, high - 34) if axis else (4, wide - 4, 4, high - 4)
 
     def at(x: float, y: float) -> tuple[float, float]:
         return round(left + x * (right - left), 1), round(lower - max(y, 0.0) / top * (lower - upper), 1)
@@ -269,7 +282,7 @@ def _chart(
         x, y = at(step / 5, 0)[0], at(0, top * step / 5)[1]
         drawn.append(f'<line x1="{x}" x2="{x}" y1="{upper}" y2="{lower}"/>')
         drawn.append(f'<line x1="{left}" x2="{right}" y1="{y}" y2="{y}"/>')
-        drawn.append(f'<text x="{x}" y="{lower + 16}" text-anchor="middle">{step * 20}%</text>')
+        drawn.append(f'<text x="{x}" y="{lower + 24}" text-anchor="middle">{step * 20}%</text>')
         drawn.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{top * step / 5:.2g}</text>')
     for place, line in enumerate(lines):
         points = [at(x, y) for x, y in line]

@@ -51,6 +51,28 @@ def test_ctrl_c_says_how_to_go_on_and_that_works(tmp_path):
     assert set(before) < set(Sensitivities.load(tmp_path / "my sens.jsonl").points)
 
 
+INTERRUPTED_IMPORT = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from dysens.cli import main
+raise SystemExit(main(["--version"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["argparse", "dysens.cli._program", "dysens.cli._compress"])
+def test_ctrl_c_while_the_program_is_imported(module):
+    words = [sys.executable, "-c", INTERRUPTED_IMPORT, module]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=TESTS.parent, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
+
+
 def test_a_reader_that_has_seen_enough(tmp_path, journal):
     reading, writing = os.pipe()
     os.close(reading)

@@ -305,6 +305,22 @@ def test_fewer_vectors_than_channels_are_said_aloud(small, caplog):
     assert np.isfinite(outcome.output_error)
 
 
+def test_a_baseline_that_cannot_be_used_is_refused_before_calibrating(small):
+    model, ds = small
+    assert ds.groups
+    runs: list[str] = []
+
+    def useless() -> float:
+        runs.append("score")
+        return 0.0
+
+    hook = model.register_forward_pre_hook(lambda *_: runs.append("forward"))
+    with pytest.raises(InputError, match="scores 0"):
+        ds.compress(images(), flops=0.3, evaluator=useless, align=None, progress=False)
+    hook.remove()
+    assert runs == ["score"]
+
+
 @pytest.mark.parametrize(
     ("data", "options", "says"),
     [

@@ -1,8 +1,8 @@
 """What a pruned model's files may hold: weights without code, and a plan that is checked number by number.
 
 A plan can only make tensors narrower and tell layers their new width. What it may set by name is in an allow-list, and a
-width can only become smaller. Any other attribute has to hold a width, a share or a list of sections of what the same plan cuts
-inside that block, and can only be set to what is left of it: a file cannot switch anything else in a network.
+width can only become smaller. Any other attribute has to hold a width, a share, an end or a list of sections of what the same
+plan cuts inside that block, and can only be set to what is left of it: a file cannot switch anything else in a network.
 """
 
 from __future__ import annotations
@@ -287,12 +287,16 @@ def _is_around(block: str, tensor: str) -> bool:
 
 
 def _follows(name: str, now: Any, value: Any, cuts: Iterable[TensorCut]) -> bool:
-    """Whether a value is what the attribute becomes by one of the cuts: its width, a share of that, or sections."""
+    """Whether a value is what the attribute becomes by one of the cuts: its width, a share, an end of it, or sections."""
     for cut in cuts:
         left = cut.size - len(cut.removed)
         if isinstance(value, int):
             share = now == cut.size or (may_be_share(name) and _is_whole(now, 1) and cut.size % now == 0)
             if share and value * cut.size == now * left:
+                return True
+            part = may_be_share(name) and _is_whole(now, 1, cut.size - 1)
+            ends = (cut.kept < now, cut.kept >= cut.size - now) if part else ()
+            if any(value == int(end.sum()) for end in ends):
                 return True
         elif isinstance(now, (list, tuple)) and len(now) == len(value):
             changed = [place for place, pair in enumerate(zip(now, value)) if pair[0] != pair[1]]

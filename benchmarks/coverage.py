@@ -41,6 +41,7 @@ RANDOM_RATIOS = 3  # how often all groups at once are cut by random ratios and c
 
 
 CHECKOUTS = DOCS / "coverage_checkouts.json"
+ALL_LAYERS = DOCS / "coverage_all_layers.json"  # of benchmarks/all_layers.py
 CPU_LIMIT = 120  # CPU seconds for one network
 
 
@@ -61,7 +62,7 @@ def measure_other(name: str, build: Any, layers: str, zoo_path: Path) -> dict[st
 
     paddle.seed(0)
     model, shape = build()
-    settle(model, shape)
+    alone = settle(model, shape)
     inputs = paddle.randn(shape)
     whole = [t.numpy() for t in tensors_in(model(inputs))]
     start = time.process_time()
@@ -75,18 +76,18 @@ def measure_other(name: str, build: Any, layers: str, zoo_path: Path) -> dict[st
     row["flops_left"] = outcome.flops_after / outcome.flops_before
     row["params_left"] = outcome.params_after / outcome.params_before
     row["reloaded"] = comes_back(name, model, build, inputs, zoo_path)
-    row["trains"] = trains(model, shape)
+    row["trains"] = trains(model, shape) if alone else "needs labels"
     ds.restore()
     model.eval()
     row["restored"] = all(bool((a == t.numpy()).all()) for a, t in zip(whole, tensors_in(model(inputs))))
     return row
 
 
-def settle(model: Any, shape: Any) -> None:
-    """Give batch norms the statistics of random pictures, and eval mode.
+def settle(model: Any, shape: Any) -> bool:
+    """Give batch norms the statistics of random pictures, and eval mode; whether the training forward takes pictures alone.
 
     With those of a constructor the values of a deep network grow from layer to layer, up to infinity, where nothing can be
-    compared. A network that does not train on a picture alone keeps them.
+    compared.
     """
     import paddle
 
@@ -98,8 +99,10 @@ def settle(model: Any, shape: Any) -> None:
             norm._momentum = 0.0
         with paddle.no_grad():
             model(paddle.randn([4, *shape[1:]]))
+        return True
     except Exception as error:
         print(f"not settled: {type(error).__name__}: {error}"[:200], file=sys.stderr)
+        return False
     finally:
         for norm, momentum in zip(norms, before):
             norm._momentum = momentum
@@ -307,6 +310,8 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
             "The share is still that of 4-D weights.",
             "",
             *_lines(everything),
+            "",
+            *_compressed(),
         ]
     text += ["", "### What stays there", ""]
     for row in rows:
@@ -314,6 +319,24 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
             f"- {row['network']}: {some(layers)}: {why}" for why, layers in row.get("unprunable", {}).items()
         ]
     return "\n".join([*text, ""])
+
+
+def _compressed() -> list[str]:
+    """What `compress` makes of all layers, beside filters alone."""
+    rows = json.loads(ALL_LAYERS.read_text()) if ALL_LAYERS.exists() else []
+    text = [
+        "`compress` without labels and without training, at equal FLOPs (`benchmarks/all_layers.py`; released weights, 96",
+        "generated lines to calibrate on, accuracy on 192 others, one draw):",
+        "",
+        "| network | layers | groups | FLOPs left | parameters left | accuracy, whole | accuracy, cut | masked against cut | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda r: (r["network"], r["budget"], r["layers"] == "all", r["seed"])):
+        text.append(
+            f"| {row['network']} | {row['layers']} | {row['groups']} | {row['flops_left']:.0%} | {row['params_left']:.0%} | "
+            f"{row['whole']:.3f} | {row['score']:.3f} | {row['proof']:.0e} | {row['seconds']:.0f} |"
+        )
+    return text if rows else []
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
@@ -409,8 +432,12 @@ def main() -> None:
     parser.add_argument("--zoo", type=Path, help="a Python file with other networks")
     parser.add_argument("--layers", default="filters", help="filters, or all: as DygraphSensitivity takes it")
     parser.add_argument("--load", type=Path, help="load what a network was saved as there, and compare")
+    parser.add_argument("--page", action="store_true", help="only write the page from what was measured")
     parser.add_argument("--one", action="store_true", help="measure one network and print its row as JSON")
     arguments = parser.parse_args()
+    if arguments.page:
+        TABLE.write_text(table(json.loads(DATA.read_text())), encoding="utf-8")
+        return
     if arguments.load:
         print("LOADED", loads(other_networks(arguments.zoo)[arguments.networks[0]], arguments.load))
         return

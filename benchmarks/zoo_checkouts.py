@@ -146,9 +146,7 @@ class _Parts:
         workspace = importlib.import_module("ppdet.core.workspace")
         read = workspace.load_config(str(Path(home, "configs", config)))
         read["pretrain_weights"] = None
-        for part in ("HybridEncoder", "RTDETRTransformer"):
-            if part in read:
-                read[part]["eval_size"] = None
+        read["eval_size"] = None  # pictures of any size
         whole = workspace.create(read["architecture"])
 
         class Network(paddle.nn.Layer):

@@ -53,7 +53,6 @@ class Remembered:
             return None
         return value if self.index is None else [*now[: self.index], value, *now[self.index + 1 :]]
 
-
     def at(self, port: Port, remaining: np.ndarray) -> Remembered:
         """The same for a port that has lost channels.
 

@@ -243,7 +243,9 @@ class Probe:
             got = numbers(visit.inputs)
             if got.shape != expected.shape:
                 wrong.append(
-                    said(f"layer '{path}' then gets shape {list(got.shape)} instead of {list(expected.shape)}")
+                    said(
+                        f"layer '{path}' then gets shape {list(got.shape)} instead of {list(expected.shape)}"
+                    )
                 )
             elif not np.allclose(got, expected, rtol=1e-4, atol=1e-6, equal_nan=True):
                 wrong.append(said(f"layer '{path}' then gets other channels than the ones that were kept"))

@@ -68,9 +68,7 @@ def remembering(
 class _Search:
     """Looks for attributes that have to follow a group's width, one by one."""
 
-    def __init__(
-        self, group: ChannelGroup, model: nn.Layer, roles: Mapping[str, Role], trial: Trial
-    ) -> None:
+    def __init__(self, group: ChannelGroup, model: nn.Layer, roles: Mapping[str, Role], trial: Trial) -> None:
         self._group, self._trial = group, trial
         self._blocks = dict(model.named_sublayers(include_self=True))
         self._order = {path: number for number, path in enumerate(roles)}
@@ -80,7 +78,7 @@ class _Search:
     def step(self, rules: list[Remembered], wrong: Wrong) -> Step | None:
         """The attributes so far and some more with which the cut comes further, and what goes wrong then."""
         for some in self._proposals(rules, wrong):
-            now = [*rules, *some]
+            now = _with(rules, some)
             found = self._tried(now)
             if not _further(found, wrong):
                 continue
@@ -93,11 +91,12 @@ class _Search:
 
     def _furthest(self, rules: list[Remembered], one: Remembered, wrong: Wrong) -> Step:
         """Of all ways in which an attribute that helps may follow, the one with which the cut comes furthest."""
-        best: Step = ([*rules, one], wrong)
+        best: Step = (_with(rules, [one]), wrong)
         for other in self.candidates:
             if _what(other) == _what(one) and other is not one:
-                found = self._tried([*rules, other])
-                best = ([*rules, other], found) if _further(found, best[1]) else best
+                now = _with(rules, [other])
+                found = self._tried(now)
+                best = (now, found) if _further(found, best[1]) else best
         return best
 
     def _tried(self, rules: Sequence[Remembered]) -> Wrong | None:
@@ -105,16 +104,18 @@ class _Search:
 
     def _proposals(self, rules: Sequence[Remembered], wrong: Wrong) -> Iterator[list[Remembered]]:
         """What to try beside the attributes so far: what lies nearest to where the cut fails first."""
-        taken = {_what(rule) for rule in rules}
+        taken = {_what(rule) for rule in rules if not rule.stays}
         staying = [
             replace(rule, stays=True)
             for rule, whole in self.candidates.items()
-            if whole and rule.index is None and not rule.sections and _what(rule) not in taken
+            if whole and rule.index is None and not rule.sections
         ]
-        if staying:
+        if staying and not rules:
             yield staying
-        apart = {rule: self._distance(rule, wrong.layer) for rule in self.candidates if _what(rule) not in taken}
-        free = sorted(apart, key=apart.__getitem__)
+        apart = {
+            rule: self._distance(rule, wrong.layer) for rule in self.candidates if _what(rule) not in taken
+        }
+        free = sorted(apart, key=lambda rule: (apart[rule][0], not self.candidates[rule], apart[rule][1]))
         yield from self._alike(free)
         near = [rule for rule in free if apart[rule][0] <= 1][:_MOST_CANDIDATES]
         yield from ([rule] for rule in near)
@@ -158,6 +159,12 @@ def _what(rule: Remembered) -> tuple[str, str]:
     return rule.block, rule.name
 
 
+def _with(rules: Iterable[Remembered], some: Sequence[Remembered]) -> list[Remembered]:
+    """Attributes and some more; what was to stay may follow after all."""
+    new = {_what(rule) for rule in some}
+    return [*(rule for rule in rules if _what(rule) not in new), *some]
+
+
 def _further(found: Wrong | None, wrong: Wrong | None) -> bool:
     """Whether a trial came further than another."""
     return wrong is not None and (found is None or found.progress > wrong.progress)
@@ -173,9 +180,7 @@ def _needed(group: ChannelGroup, rules: Sequence[Remembered], trial: Trial) -> t
     return tuple(kept)
 
 
-def candidates_of(
-    group: ChannelGroup, model: nn.Layer, roles: Mapping[str, Role]
-) -> dict[Remembered, bool]:
+def candidates_of(group: ChannelGroup, model: nn.Layer, roles: Mapping[str, Role]) -> dict[Remembered, bool]:
     """Attributes around the group's layers that may follow its width, and whether they are a whole width; those first."""
     found: dict[Remembered, bool] = {}
     for path, block in _around(group, model, roles):

@@ -277,17 +277,20 @@ class Tracer:
             own, further = bits, bits.further(reach, size)
             if further is not None and further.turns > _FEW_TURNS:
                 own, further = self._renumbered(path, own, further)
-            if further is None or further.turns > _MOST_TURNS:
+            if further is None:
                 found[path] = None
                 self._graph.reasons[path] = self._why_mixed(path, own)
             else:
                 asked[path] = (own, further)
-        while waiting := {path: further for path, (_, further) in asked.items() if not further.done}:
+        for _ in range(_MOST_TURNS):
+            waiting = {path: further for path, (_, further) in asked.items() if not further.done}
+            if not waiting:
+                break
             movement = self._probe.perturb({path: further.chosen() for path, further in waiting.items()})
             for further in waiting.values():
                 further.take(movement.positions)
         for path, (own, further) in asked.items():
-            found[path] = further.origins()
+            found[path] = further.origins() if further.done else None
             if found[path] is None:
                 self._graph.reasons[path] = self._why_mixed(path, own)
         return found

@@ -328,7 +328,7 @@ def _compressed() -> list[str]:
         "`compress` without labels and without training, at equal FLOPs (`benchmarks/all_layers.py`; released weights, 96",
         "generated lines to calibrate on, accuracy on 192 others, one draw):",
         "",
-        "| network | layers | groups | FLOPs left | parameters left | accuracy, whole | accuracy, cut | masked against cut | CPU s |",
+        "| network | layers | groups | FLOPs left | parameters left | accuracy, whole | cut | masked against cut | CPU s |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda r: (r["network"], r["budget"], r["layers"] == "all", r["seed"])):

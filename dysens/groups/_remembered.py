@@ -20,7 +20,7 @@ from dysens.groups._group import ChannelGroup, Remembered
 from dysens.groups._layers import Port, Role
 from dysens.groups._probe import Wrong
 
-# How many attributes are tried where a cut fails, pairs of them, blocks like one that was found; how often a cut may come further.
+# How many attributes are tried where a cut fails, pairs of them, blocks like one that was found; how often it may come further.
 _MOST_CANDIDATES = 12
 _MOST_PAIRS = 8
 _MOST_ALIKE = 3

@@ -311,6 +311,7 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
             "",
             *_lines(everything),
             "",
+            *_layer_norms(everything),
             *_compressed(),
         ]
     text += ["", "### What stays there", ""]
@@ -319,6 +320,30 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
             f"- {row['network']}: {some(layers)}: {why}" for why, layers in row.get("unprunable", {}).items()
         ]
     return "\n".join([*text, ""])
+
+
+def _layer_norms(rows: list[dict[str, Any]]) -> list[str]:
+    """What widths under a layer norm would add, and why they are not offered."""
+    bound = {
+        row["network"]: sum(len(layers) for why, layers in row["unprunable"].items() if "by a layer norm" in why)
+        for row in rows
+        if "flops_left" in row
+    }
+    left = {row["network"]: row["flops_left"] for row in rows if bound.get(row["network"])}
+    if not left:
+        return []
+    figures = ", ".join(
+        f"{name.split()[1]} {share:.0%} ({bound[name]} layers)" for name, share in sorted(left.items())
+    )
+    return [
+        "Widths under a layer norm are listed with that reason, and not offered. If they could be halved too, about 25 % of the",
+        "FLOPs would be left. Without them these networks keep, with the number of layers that are bound to a layer norm:",
+        f"{figures}. So recognition networks of PP-OCR would gain next to nothing; SVTR and ConvNeXt would gain a half. But such a",
+        "width is the sum that all blocks of a stage read and add to: no mask equals its cut, so neither a sweep, nor the choice",
+        "of channels, nor folding, nor the proof could look at it, and a network that is cut there is another one until it is",
+        "trained again. Build a narrower one instead, and prune hidden units and heads.",
+        "",
+    ]
 
 
 def _compressed() -> list[str]:

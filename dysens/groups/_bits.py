@@ -97,7 +97,7 @@ class Bits:
         if clear is None:
             return None
         classes = {path: self._ones[path] & clear for path in reach}
-        return Further(self._codes[: size or self.size] & clear, classes, reach, bool(clear))
+        return Further(self._codes[: size or self.size] & clear, classes, reach)
 
     def _clear(self, reach: Reach) -> int | None:
         """The bits in which all indices that arrive at any one position agree."""
@@ -123,22 +123,20 @@ class Further:
         mixed: Whether it is seen already that everything is mixed.
     """
 
-    def __init__(
-        self, classes: np.ndarray, at: Mapping[str, np.ndarray], reach: Reach, several: bool
-    ) -> None:
+    def __init__(self, classes: np.ndarray, at: Mapping[str, np.ndarray], reach: Reach) -> None:
         """Sort indices into turns.
 
         Args:
             classes: The class of every index.
             at: The class whose indices arrive, by layer, for each position.
             reach: The positions that count.
-            several: Whether there is more than one class.
         """
-        self._size, self._at, self._reach, self._several = len(classes), at, reach, several
+        self._size, self._at, self._reach = len(classes), at, reach
         self._waiting: dict[int, list[int]] = {}
         for index, each in enumerate(classes.tolist()):
             self._waiting.setdefault(each, []).append(index)
         self._classes = max(int(classes.max()), *(int(c.max()) for c in at.values())) + 1
+        self._several = len(self._waiting) > 1
         self.turns = max(map(len, self._waiting.values()))
         self._origins: list[Origin] = []
         self.mixed = False
@@ -222,7 +220,11 @@ def numbering(size: int, move: Move, reach: Reach) -> np.ndarray | None:
         widths = [width for width in range(1, period) if period % width == 0]
         if not widths or not suffice(widths[-1], period):
             continue
-        width = next((each for each in widths[:-1] if suffice(each, period)), widths[-1])
+        least, most = -1, len(widths) - 1
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (least, middle) if suffice(widths[middle], period) else (middle, most)
+        width = widths[most]
         low, high = (width - 1).bit_length(), (period // width - 1).bit_length()
         return (index // period << low + high) | (index % period // width << low) | index % width
     return None

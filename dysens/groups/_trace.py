@@ -274,36 +274,61 @@ class Tracer:
             if bits.unclear(reach, size) is None:
                 found[path] = [bits.single(reach)]
                 continue
-            own, further = bits, bits.further(reach, size)
-            if further is not None and further.turns > _FEW_TURNS:
-                own, further = self._renumbered(path, own, further)
+            further = bits.further(reach, size)
             if further is None:
                 found[path] = None
-                self._graph.reasons[path] = self._why_mixed(path, own)
+                self._graph.reasons[path] = self._why_mixed(path, bits)
             else:
-                asked[path] = (own, further)
+                asked[path] = (bits, further)
+        # Where the first channel moves all there is, no other numbers will tell them apart.
+        self._ask({path: further for path, (_, further) in asked.items()})
+        many = [
+            path for path, (_, further) in asked.items() if not further.done and further.turns > _FEW_TURNS
+        ]
+        for path, (coded, fewer) in self._renumbered(many).items():
+            if fewer.turns < asked[path][1].turns:
+                asked[path] = (coded, fewer)
         for _ in range(_MOST_TURNS):
             waiting = {path: further for path, (_, further) in asked.items() if not further.done}
             if not waiting:
                 break
-            movement = self._probe.perturb({path: further.chosen() for path, further in waiting.items()})
-            for further in waiting.values():
-                further.take(movement.positions)
+            self._ask(waiting)
         for path, (own, further) in asked.items():
             found[path] = further.origins() if further.done else None
             if found[path] is None:
                 self._graph.reasons[path] = self._why_mixed(path, own)
         return found
 
-    def _renumbered(self, path: str, bits: Bits, further: Further) -> tuple[Bits, Further]:
-        """What the bits of other numbers for the source's channels show, where that takes fewer further probes."""
-        size = _exit_size(self._roles[path])
-        codes = numbering(size, lambda chosen: self._probe.perturb({path: chosen}), self._reach[path])
-        if codes is None:
-            return bits, further
-        coded = self._bits([path], codes)
-        fewer = coded.further(self._reach[path], size)
-        return (coded, fewer) if fewer is not None and fewer.turns < further.turns else (bits, further)
+    def _ask(self, asked: Mapping[str, Further]) -> None:
+        """One turn of each of these sources, which reach nothing in common."""
+        moving = {path: further.chosen() for path, further in asked.items()}
+        movement = self._probe.perturb(moving) if moving else Movement()
+        for further in asked.values():
+            further.take(movement.positions)
+
+    def _renumbered(self, sources: list[str]) -> dict[str, tuple[Bits, Further]]:
+        """What the bits of other numbers for the channels of these sources show, where such numbers are found.
+
+        Sources of one size are mostly the same layer of several blocks, and the numbers of one of them do for the next.
+        """
+        found: dict[str, tuple[Bits, Further]] = {}
+        left = list(sources)
+        while left:
+            first, size = left[0], _exit_size(self._roles[left[0]])
+            codes = numbering(
+                size, lambda chosen, path=first: self._probe.perturb({path: chosen}), self._reach[first]
+            )
+            alike = [path for path in left if _exit_size(self._roles[path]) == size]
+            if codes is None:
+                left.remove(first)
+                continue
+            coded = self._bits(alike, codes)
+            for path in alike:
+                fewer = coded.further(self._reach[path], size)
+                if fewer is not None and fewer.turns < size:
+                    found[path] = (coded, fewer)
+            left = [path for path in left if path not in found and path != first]
+        return found
 
     def _why_mixed(self, path: str, bits: Bits) -> str:
         if bits.flow:

@@ -341,7 +341,7 @@ def _layer_norms(rows: list[dict[str, Any]]) -> list[str]:
     text = (
         "Widths under a layer norm are listed with that reason, and not offered. If they could be halved too, about 25 % of the "
         "FLOPs would be left. Without them these networks keep, with the number of layers that are bound to a layer norm: "
-        f"{figures}. So recognition networks of PP-OCR would gain next to nothing, and SVTR_tiny and ConvNeXt about as much again "
+        f"{figures}. So recognition networks of PP-OCR would gain next to nothing, SVTR_tiny and ConvNeXt about as much again "
         "as hidden units and heads give. But such a width is the sum that all blocks of a stage read and add to: no mask equals "
         "its cut, so neither a sweep, nor the choice of channels, nor folding, nor the proof could look at it, and a network "
         "that is cut there is another one until it is trained again. Build a narrower one instead, and prune hidden units and "

@@ -332,15 +332,18 @@ class _GroupResolver:
                 kept.append(group)
                 continue
             # Widths that follow only where both are cut alike, and must not.
-            others = tuple(kept)
-            found, last = remembering(
-                group, self._model, self._as_run, lambda g, others=others: self._trial([*others, g])
-            )
+            found, last = self._beside(kept, group)
             if found is not None:
                 kept.append(found)
             else:
                 clashing[group] = last or wrong
         return kept, clashing
+
+    def _beside(
+        self, others: Sequence[ChannelGroup], group: ChannelGroup
+    ) -> tuple[ChannelGroup | None, str | None]:
+        """The group with attributes that follow it, so that it works beside others; or None and the last trial's words."""
+        return remembering(group, self._model, self._as_run, lambda each: self._trial([*others, each]))
 
     # Ways to balance, each giving what works and what is left
 

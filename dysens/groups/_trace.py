@@ -315,9 +315,7 @@ class Tracer:
         left = list(sources)
         while left:
             first, size = left[0], _exit_size(self._roles[left[0]])
-            codes = numbering(
-                size, lambda chosen, path=first: self._probe.perturb({path: chosen}), self._reach[first]
-            )
+            codes = self._numbers(first, size)
             alike = [path for path in left if _exit_size(self._roles[path]) == size]
             if codes is None:
                 left.remove(first)
@@ -329,6 +327,9 @@ class Tracer:
                     found[path] = (coded, fewer)
             left = [path for path in left if path not in found and path != first]
         return found
+
+    def _numbers(self, path: str, size: int) -> np.ndarray | None:
+        return numbering(size, lambda chosen: self._probe.perturb({path: chosen}), self._reach[path])
 
     def _why_mixed(self, path: str, bits: Bits) -> str:
         if bits.flow:

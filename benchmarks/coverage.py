@@ -24,6 +24,7 @@ import resource
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter
 from pathlib import Path
@@ -41,6 +42,7 @@ RANDOM_RATIOS = 3  # how often all groups at once are cut by random ratios and c
 
 
 CHECKOUTS = DOCS / "coverage_checkouts.json"
+ALL_LAYERS = DOCS / "coverage_all_layers.json"  # of benchmarks/all_layers.py
 CPU_LIMIT = 120  # CPU seconds for one network
 
 
@@ -61,23 +63,51 @@ def measure_other(name: str, build: Any, layers: str, zoo_path: Path) -> dict[st
 
     paddle.seed(0)
     model, shape = build()
-    model.eval()
+    alone = settle(model, shape)
     inputs = paddle.randn(shape)
     whole = [t.numpy() for t in tensors_in(model(inputs))]
     start = time.process_time()
     ds = DygraphSensitivity(model, shape, layers=layers)
-    row = {**described(name, model, ds, time.process_time() - start, rounds=1), "layers": layers}
+    seconds = time.process_time() - start
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    row = {**described(name, model, ds, seconds, rounds=1), "layers": layers, "memory": memory}
     if not ds.groups:
         return row
     outcome = ds.prune_vars({group.name: 0.5 for group in ds.groups})
     row["flops_left"] = outcome.flops_after / outcome.flops_before
     row["params_left"] = outcome.params_after / outcome.params_before
     row["reloaded"] = comes_back(name, model, build, inputs, zoo_path)
-    row["trains"] = trains(model, shape)
+    row["trains"] = trains(model, shape) if alone else "needs labels"
     ds.restore()
     model.eval()
     row["restored"] = all(bool((a == t.numpy()).all()) for a, t in zip(whole, tensors_in(model(inputs))))
     return row
+
+
+def settle(model: Any, shape: Any) -> bool:
+    """Give batch norms the statistics of random pictures, and eval mode; whether the training forward takes pictures alone.
+
+    With those of a constructor the values of a deep network grow from layer to layer, up to infinity, where nothing can be
+    compared.
+    """
+    import paddle
+
+    norms = [layer for layer in model.sublayers() if hasattr(layer, "_momentum")]
+    before = [norm._momentum for norm in norms]
+    model.train()
+    try:
+        for norm in norms:
+            norm._momentum = 0.0
+        with paddle.no_grad():
+            model(paddle.randn([4, *shape[1:]]))
+        return True
+    except Exception as error:
+        print(f"not settled: {type(error).__name__}: {error}"[:200], file=sys.stderr)
+        return False
+    finally:
+        for norm, momentum in zip(norms, before):
+            norm._momentum = momentum
+        model.eval()
 
 
 def tensors_in(outputs: Any) -> list[Any]:
@@ -267,7 +297,8 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
         "their row. *Half* is what is left of FLOPs and parameters when every group loses half of its units. After that cut a",
         "step of training was run, and the network was restored and compared bit for bit; before it, the cut network was saved",
         "and loaded into a new one, which gave the same outputs where *loaded* says yes. Seconds are of CPU time, for the",
-        "analysis, on a busy machine.",
+        "analysis, on a busy machine; MiB is the largest memory of its process until then, Paddle (about 400) and the weights",
+        f"included. {sum('memory' not in row for row in rows)} rows, those without it, are of an earlier state of dysens.",
         "",
         *_lines(rows),
     ]
@@ -280,6 +311,9 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
             "The share is still that of 4-D weights.",
             "",
             *_lines(everything),
+            "",
+            *_layer_norms(everything),
+            *_compressed(),
         ]
     text += ["", "### What stays there", ""]
     for row in rows:
@@ -289,22 +323,68 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
     return "\n".join([*text, ""])
 
 
+def _layer_norms(rows: list[dict[str, Any]]) -> list[str]:
+    """What widths under a layer norm would add, and why they are not offered."""
+    bound = {
+        row["network"]: sum(
+            len(layers) for why, layers in row["unprunable"].items() if "by a layer norm" in why
+        )
+        for row in rows
+        if "flops_left" in row
+    }
+    left = {row["network"]: row["flops_left"] for row in rows if bound.get(row["network"])}
+    if not left:
+        return []
+    figures = ", ".join(
+        f"{name.split()[1]} {share:.0%} ({bound[name]} layers)" for name, share in sorted(left.items())
+    )
+    text = (
+        "Widths under a layer norm are listed with that reason, and not offered. If they could be halved too, about 25 % of the "
+        "FLOPs would be left. Without them these networks keep, with the number of layers that are bound to a layer norm: "
+        f"{figures}. So recognition networks of PP-OCR would gain next to nothing, SVTR_tiny and ConvNeXt about as much again "
+        "as hidden units and heads give. But such a width is the sum that all blocks of a stage read and add to: no mask equals "
+        "its cut, so neither a sweep, nor the choice of channels, nor folding, nor the proof could look at it, and a network "
+        "that is cut there is another one until it is trained again. Build a narrower one instead, and prune hidden units and "
+        "heads."
+    )
+    return [*textwrap.wrap(text, 125), ""]
+
+
+def _compressed() -> list[str]:
+    """What `compress` makes of all layers, beside filters alone."""
+    rows = json.loads(ALL_LAYERS.read_text()) if ALL_LAYERS.exists() else []
+    text = [
+        "`compress` without labels and without training, at equal FLOPs (`benchmarks/all_layers.py`; released weights, 96",
+        "generated lines to calibrate on, accuracy on 192 others, one draw):",
+        "",
+        "| network | layers | groups | FLOPs left | parameters left | accuracy, whole | cut | masked against cut | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda r: (r["network"], r["budget"], r["layers"] == "all", r["seed"])):
+        text.append(
+            f"| {row['network']} | {row['layers']} | {row['groups']} | {row['flops_left']:.0%} | {row['params_left']:.0%} | "
+            f"{row['whole']:.3f} | {row['score']:.3f} | {row['proof']:.0e} | {row['seconds']:.0f} |"
+        )
+    return text if rows else []
+
+
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
     """A table of networks: by toolbox, the largest share first."""
     text = [
-        "| network | groups | share | FLOPs left, half | parameters left | difference | loaded | trains | restored | CPU s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| network | groups | share | FLOPs left, half | parameters left | difference | loaded | trains | restored | CPU s "
+        "| MiB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda r: (r["network"].split()[0], -r.get("share", -1), r["network"])):
         if "refused" in row:
-            text.append(f"| {row['network']} | {row['refused']} | | | | | | | | |")
+            text.append(f"| {row['network']} | {row['refused']} | | | | | | | | | |")
             continue
         left = (f"{row[key]:.0%}" if key in row else "" for key in ("flops_left", "params_left"))
         answers = (row.get(key, "") for key in ("reloaded", "trains", "restored"))
         said = " | ".join("yes" if answer is True else str(answer) for answer in answers)
         text.append(
             f"| {row['network']} | {row['groups']} | {row['share']:.0%} | {' | '.join(left)} | {row['difference']:.0e} | "
-            f"{said} | {row['seconds']:.0f} |"
+            f"{said} | {row['seconds']:.0f} | {format(row['memory'], '.0f') if 'memory' in row else ''} |"
         )
     return text
 
@@ -381,8 +461,12 @@ def main() -> None:
     parser.add_argument("--zoo", type=Path, help="a Python file with other networks")
     parser.add_argument("--layers", default="filters", help="filters, or all: as DygraphSensitivity takes it")
     parser.add_argument("--load", type=Path, help="load what a network was saved as there, and compare")
+    parser.add_argument("--page", action="store_true", help="only write the page from what was measured")
     parser.add_argument("--one", action="store_true", help="measure one network and print its row as JSON")
     arguments = parser.parse_args()
+    if arguments.page:
+        TABLE.write_text(table(json.loads(DATA.read_text())), encoding="utf-8")
+        return
     if arguments.load:
         print("LOADED", loads(other_networks(arguments.zoo)[arguments.networks[0]], arguments.load))
         return

@@ -137,6 +137,41 @@ def _det(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     return _Backbone(getattr(backbones, name)(**options)), [1, 3, 128, 128]
 
 
+class _Parts:
+    """A detector of a config without the steps after its network: lists of boxes that depend on values are no outputs."""
+
+    def __new__(cls, home: str, config: str) -> Any:
+        import paddle
+
+        workspace = importlib.import_module("ppdet.core.workspace")
+        read = workspace.load_config(str(Path(home, "configs", config)))
+        read["pretrain_weights"] = None
+        read["eval_size"] = None  # pictures of any size
+        whole = workspace.create(read["architecture"])
+
+        class Network(paddle.nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.network = whole
+
+            def forward(self, image: Any) -> Any:
+                features = whole.backbone({"image": image})
+                if hasattr(whole, "final_conv"):
+                    return whole.final_conv(features[0])
+                return whole.transformer(whole.neck(features), None, {"image": image})
+
+        return Network()
+
+
+def _detector(home: str, config: str, shape: list[int]) -> tuple[Any, Any]:
+    return _Parts(home, config), shape
+
+
+DETECTORS = {
+    "RT-DETR-R18": ("rtdetr/rtdetr_r18vd_6x_coco.yml", [1, 3, 160, 160]),
+    "TinyPose": ("keypoint/tiny_pose/tinypose_128x96.yml", [1, 3, 128, 96]),
+}
+
 OCR = {
     "CRNN": ("rec_mv3_none_bilstm_ctc.yml", [1, 3, 32, 100]),
     "SVTR_tiny": ("rec_svtrnet.yml", [1, 3, 64, 256]),
@@ -174,6 +209,8 @@ if home := os.environ.get("PADDLEDETECTION_HOME"):
     sys.path.insert(0, home)
     for name, options in DET.items():
         NETWORKS[f"ppdet {name}"] = partial(_det, name, options)
+    for name, (config, shape) in DETECTORS.items():
+        NETWORKS[f"ppdet {name}"] = partial(_detector, home, config, shape)
 if home := os.environ.get("PADDLEOCR_HOME"):
     sys.path.insert(0, home)
     for name, (config, shape) in OCR.items():

@@ -24,12 +24,14 @@ from dysens.groups import (
     ChannelGraph,
     ChannelGroup,
     Layout,
+    Wrong,
     by_conv_groups,
     candidates,
     channel_graph,
     connected,
     in_blocks,
     layouts,
+    part_of,
     remembering,
     together,
 )
@@ -40,6 +42,7 @@ from dysens.pruning import trial, trial_removals
 logger = logging.getLogger(__name__)
 
 _PROOF_SIDE = 128
+_MOST_KINDS = 2  # how many kinds of units of a group that fails are tried alone
 
 _CONVERSIONS = ("__bool__", "__int__", "__float__", "__index__", "__array__", "item", "numpy", "tolist")
 _PADDLE = str(Path(paddle.__file__).parent)
@@ -252,6 +255,8 @@ class _GroupResolver:
         self._tensors = tensors
         self._order = {path: position for position, path in enumerate(tensors)}
         self._whole = ModelState(model)
+        run = [path for probe in graph.probes for path in probe.calls]
+        self._as_run = {path: graph.roles[path] for path in (*run, *graph.roles)}
 
     def settle(
         self, groups: list[ChannelGroup], doubts: Mapping[str, str]
@@ -279,6 +284,7 @@ class _GroupResolver:
         settled += working
         working, left = self._rearranged(left)
         settled += working
+        settled += self._parts(left, {group.path for group in settled})
         settled, clashing = self._compatible(settled)
         why = {**{group: failing[group] for group in left}, **clashing}
         reasons = {
@@ -288,17 +294,19 @@ class _GroupResolver:
         }
         return sorted(settled, key=lambda group: self._order[group.path]), reasons
 
-    def _trial(self, groups: Sequence[ChannelGroup]) -> str | None:
+    def _trial(self, groups: Sequence[ChannelGroup]) -> Wrong | None:
         """None, or what goes wrong when these groups are cut together."""
         if not groups:
             return None
         for group in groups:
             if len(group.weakest(np.zeros(group.size), 0.99)) == 0:
-                return f"layer '{group.layers[0]}' can lose no channel without leaving some layer with none"
-        for removal in trial_removals(groups):
+                return Wrong(
+                    f"layer '{group.layers[0]}' can lose no channel without leaving some layer with none"
+                )
+        for number, removal in enumerate(trial_removals(groups)):
             wrong = trial(self._model, self._graph.probes, self._graph.roles, removal, self._whole)
             if wrong is not None:
-                return wrong
+                return wrong.later(number)
         return None
 
     def _failing(self, groups: list[ChannelGroup], wrong: str) -> dict[ChannelGroup, str]:
@@ -319,12 +327,23 @@ class _GroupResolver:
         kept: list[ChannelGroup] = []
         clashing: dict[ChannelGroup, str] = {}
         for group in groups:
-            wrong = self._trial([*kept, group])
+            wrong: str | None = self._trial([*kept, group])
             if wrong is None:
                 kept.append(group)
+                continue
+            # Widths that follow only where both are cut alike, and must not.
+            found, last = self._beside(kept, group)
+            if found is not None:
+                kept.append(found)
             else:
-                clashing[group] = wrong
+                clashing[group] = last or wrong
         return kept, clashing
+
+    def _beside(
+        self, others: Sequence[ChannelGroup], group: ChannelGroup
+    ) -> tuple[ChannelGroup | None, str | None]:
+        """The group with attributes that follow it, so that it works beside others; or None and the last trial's words."""
+        return remembering(group, self._model, self._as_run, lambda each: self._trial([*others, each]))
 
     # Ways to balance, each giving what works and what is left
 
@@ -375,7 +394,7 @@ class _GroupResolver:
                 in_blocks([group], self._graph.roles, self._tensors, equal) for equal in (True, False)
             )
             for form in (group, *(form for form in balanced if form is not None)):
-                found, wrong = remembering(form, self._model, self._graph.roles, lambda g: self._trial([g]))
+                found, wrong = remembering(form, self._model, self._as_run, lambda g: self._trial([g]))
                 if found is not None:
                     working.append(found)
                     break
@@ -383,6 +402,24 @@ class _GroupResolver:
             else:
                 left.append(group)
         return working, left
+
+    def _parts(self, groups: list[ChannelGroup], taken: set[str]) -> list[ChannelGroup]:
+        """Of each group that fails, the largest kind of units that works alone (a sum, but not what is laid beside it)."""
+        working: list[ChannelGroup] = []
+        for group in groups:
+            kinds = sorted(group.kinds(), key=len, reverse=True)
+            for kind in kinds[:_MOST_KINDS] if len(kinds) > 1 else ():
+                part = part_of(group, kind, self._tensors)
+                if part is None or part.path in taken:
+                    continue
+                if self._trial([part]) is None:
+                    working.append(part)
+                    break
+                found, _ = remembering(part, self._model, self._as_run, lambda g: self._trial([g]))
+                if found is not None:
+                    working.append(found)
+                    break
+        return working
 
     def _rearranged(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
         working: list[ChannelGroup] = []

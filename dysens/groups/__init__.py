@@ -9,6 +9,7 @@ from dysens.groups._candidates import (
     connected,
     in_blocks,
     members_of,
+    part_of,
     together,
 )
 from dysens.groups._channel_graph import ChannelGraph, channel_graph
@@ -42,7 +43,7 @@ from dysens.groups._layers import (
     filters_of,
     roles_of,
 )
-from dysens.groups._probe import Probe
+from dysens.groups._probe import Probe, Wrong
 from dysens.groups._remembered import may_be_share, remembering
 from dysens.groups._reorder import layouts
 
@@ -68,6 +69,7 @@ __all__ = [
     "Slice",
     "Unprunable",
     "Visit",
+    "Wrong",
     "by_conv_groups",
     "candidates",
     "channel_graph",
@@ -84,6 +86,7 @@ __all__ = [
     "members_of",
     "merge_removals",
     "numbers",
+    "part_of",
     "remembering",
     "roles_of",
     "run",

@@ -18,6 +18,8 @@ Reach = dict[str, np.ndarray]  # layer path: which of its entry channels are rea
 Origin = dict[str, np.ndarray]  # layer path: the index that arrives at each entry channel; negative for none
 Move = Callable[[np.ndarray], Movement]  # moves the chosen ones (a boolean mask) of all indices
 
+_MOST_PERIODS = 24
+
 
 class Bits:
     """What the probes bit by bit have shown.
@@ -33,8 +35,7 @@ class Bits:
         Args:
             size: How many indices there are.
             move: Moves some of them.
-            codes: Other numbers than their own for the indices, whose bits are asked for: where three times eight heads of
-                24 channels lie side by side, a number with fields for the three, the heads and the channels tells heads apart.
+            codes: Other numbers than their own for the indices, whose bits are asked for, see `numbering`.
         """
         self.size = size
         self.flow = False
@@ -66,9 +67,8 @@ class Bits:
         asked = self.further(reach)
         if asked is None:
             return None
-        for turn in range(asked.turns):
-            if not asked.mixed:
-                asked.take(turn, self._move(asked.chosen(turn)).positions)
+        while not asked.done:
+            asked.take(self._move(asked.chosen()).positions)
         return asked.origins()
 
     def single(self, reach: Reach) -> Origin:
@@ -87,7 +87,7 @@ class Bits:
         return None
 
     def turns(self, reach: Reach) -> int | None:
-        """How many probes it takes to tell several indices at one position apart; None where something hides what moves."""
+        """How many probes it may take to tell several indices at one position apart; None where something hides what moves."""
         asked = self.further(reach)
         return None if asked is None else asked.turns
 
@@ -97,7 +97,7 @@ class Bits:
         if clear is None:
             return None
         classes = {path: self._ones[path] & clear for path in reach}
-        return Further(self._codes[: size or self.size] & clear, classes, reach, bool(clear))
+        return Further(self._codes[: size or self.size] & clear, classes, reach)
 
     def _clear(self, reach: Reach) -> int | None:
         """The bits in which all indices that arrive at any one position agree."""
@@ -113,59 +113,78 @@ class Bits:
 
 
 class Further:
-    """Further probes, one index at a time from each class of those that never meet, until all have had their turn.
+    """Further probes, one index at a time from each class of those that never meet, until it is known where all arrive.
+
+    An index that moves every position of its class makes one unit of them: whatever of them the others of the class move,
+    they belong to it, and need not be asked.
 
     Attributes:
-        turns: How many probes that takes.
+        turns: How many probes that takes at most.
         mixed: Whether it is seen already that everything is mixed.
     """
 
-    def __init__(
-        self, classes: np.ndarray, at: Mapping[str, np.ndarray], reach: Reach, several: bool
-    ) -> None:
+    def __init__(self, classes: np.ndarray, at: Mapping[str, np.ndarray], reach: Reach) -> None:
         """Sort indices into turns.
 
         Args:
             classes: The class of every index.
             at: The class whose indices arrive, by layer, for each position.
             reach: The positions that count.
-            several: Whether there is more than one class.
         """
-        self._classes, self._at, self._reach, self._several = classes, at, reach, several
-        waiting: dict[int, list[int]] = {}
+        self._size, self._at, self._reach = len(classes), at, reach
+        self._waiting: dict[int, list[int]] = {}
         for index, each in enumerate(classes.tolist()):
-            waiting.setdefault(each, []).append(index)
-        self.turns = max(map(len, waiting.values()))
-        self._chosen = [
-            np.array([members[turn] for members in waiting.values() if turn < len(members)])
-            for turn in range(self.turns)
-        ]
+            self._waiting.setdefault(each, []).append(index)
+        self._classes = max(int(classes.max()), *(int(c.max()) for c in at.values())) + 1
+        self._several = len(self._waiting) > 1
+        self.turns = max(map(len, self._waiting.values()))
         self._origins: list[Origin] = []
         self.mixed = False
 
-    def chosen(self, turn: int) -> np.ndarray:
-        """The indices to move at a turn, as a mask."""
-        mask = np.zeros(len(self._classes), bool)
-        if turn < self.turns and not self.mixed:
-            mask[self._chosen[turn]] = True
+    @property
+    def done(self) -> bool:
+        """Whether nothing has to be asked any more."""
+        return self.mixed or not self._waiting
+
+    def chosen(self) -> np.ndarray:
+        """The indices to move next, as a mask."""
+        mask = np.zeros(self._size, bool)
+        if not self.mixed:
+            mask[[members[0] for members in self._waiting.values()]] = True
         return mask
 
-    def take(self, turn: int, moved: Mapping[str, np.ndarray]) -> None:
-        """Take what moved at a turn."""
-        if turn >= self.turns or self.mixed:
+    def take(self, moved: Mapping[str, np.ndarray]) -> None:
+        """Take what moved with them."""
+        if self.done:
             return
-        by_class = np.full(max(int(self._classes.max()), *(int(c.max()) for c in self._at.values())) + 1, -1)
-        by_class[self._classes[self._chosen[turn]]] = self._chosen[turn]
-        origin = {
-            path: np.where(moved[path] & reached, by_class[self._at[path]], -1)
-            for path, reached in self._reach.items()
-            if path in moved
-        }
+        asked = {each: members.pop(0) for each, members in self._waiting.items()}
+        origin = self._arriving(asked, moved)
         self._origins.append(origin)
         # A single index moves all there is.
         self.mixed = not self._several and any(
             (o >= 0)[self._reach[path]].all() for path, o in origin.items()
         )
+        whole = asked.keys() - self._partly(moved)
+        while later := {each: self._waiting[each].pop(0) for each in whole if self._waiting[each]}:
+            self._origins.append(self._arriving(later, self._reach))
+        self._waiting = {each: members for each, members in self._waiting.items() if members}
+
+    def _arriving(self, asked: Mapping[int, int], moved: Mapping[str, np.ndarray]) -> Origin:
+        by_class = np.full(self._classes, -1)
+        by_class[list(asked)] = list(asked.values())
+        return {
+            path: np.where(moved[path] & reached, by_class[self._at[path]], -1)
+            for path, reached in self._reach.items()
+            if path in moved
+        }
+
+    def _partly(self, moved: Mapping[str, np.ndarray]) -> set[int]:
+        """The classes of which some position did not move."""
+        still = {
+            path: reached & ~moved[path] if path in moved else reached
+            for path, reached in self._reach.items()
+        }
+        return {int(each) for path, mask in still.items() for each in np.unique(self._at[path][mask])}
 
     def origins(self) -> list[Origin] | None:
         """Origins that together name every index at these positions; None if one of them got none, or all."""
@@ -174,6 +193,38 @@ class Further:
         for path, reached in self._reach.items():
             arrived = sum((origin[path] >= 0).astype(int) for origin in self._origins if path in origin)
             counts = np.broadcast_to(arrived, reached.shape)[reached]
-            if (counts == 0).any() or (counts == len(self._classes)).any():
+            if (counts == 0).any() or (counts == self._size).any():
                 return None
         return self._origins
+
+
+def numbering(size: int, move: Move, reach: Reach) -> np.ndarray | None:
+    """Other numbers for indices, in whose bits those agree that meet at one position; None where no rule is found.
+
+    Where three times eight heads of 24 channels lie side by side, those of a head meet: the first 24 of every 192. A number
+    with fields for the three, the heads and the channels has bits that a whole head agrees on.
+
+    Args:
+        size: How many indices there are.
+        move: Moves some of them.
+        reach: Where they arrive.
+    """
+    index = np.arange(size)
+    layer, place = next((path, int(mask.argmax())) for path, mask in reach.items() if mask.any())
+
+    def suffice(width: int, period: int) -> bool:
+        moved = move(index % period >= width).positions
+        return layer not in moved or not moved[layer][place]
+
+    for period in [size // parts for parts in range(1, size // 2 + 1) if size % parts == 0][:_MOST_PERIODS]:
+        widths = [width for width in range(1, period) if period % width == 0]
+        if not widths or not suffice(widths[-1], period):
+            continue
+        least, most = -1, len(widths) - 1
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (least, middle) if suffice(widths[middle], period) else (middle, most)
+        width = widths[most]
+        low, high = (width - 1).bit_length(), (period // width - 1).bit_length()
+        return (index // period << low + high) | (index % period // width << low) | index % width
+    return None

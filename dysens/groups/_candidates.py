@@ -257,6 +257,34 @@ def regrouped(
     return replace(group, units=units, blocks=blocks, rule=rule)
 
 
+def part_of(
+    group: ChannelGroup, kind: np.ndarray, tensors: Mapping[str, paddle.Tensor]
+) -> ChannelGroup | None:
+    """Only some of a group's units, while the others stay; None if no weight makes them.
+
+    Args:
+        group: The group.
+        kind: The units.
+        tensors: The tensors, by path.
+    """
+    unit_of = np.full(group.size, -1)
+    unit_of[kind] = np.arange(len(kind))
+    part = regrouped(group, unit_of, (np.arange(len(kind)),), PART.format(len(kind), group.size))
+    scored = tuple(pair for pair in group.scored if pair[0] in part.units)
+    if len(kind) < 2 or not scored:
+        return None
+    port, piece = scored[0]
+    return replace(
+        part,
+        name=tensors[piece.tensor].name,
+        path=piece.tensor,
+        channels=port.size,
+        members=members_of(part.units, tensors),
+        scored=scored,
+    )
+
+
+PART = "{} of {} channels, the others stay"
 CONV_GROUPS = "whole convolution groups"
 EQUAL = "the same number from each of {} blocks"
 SAME = "the same places in each of {} blocks"

@@ -9,10 +9,11 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from dysens.groups._bits import Bits, Reach
+from dysens.groups._bits import Bits, Origin, Reach
 from dysens.groups._instrument import use_plain_values
 from dysens.groups._layers import FILTERS, Port, Role, Slice, roles_of
 from dysens.groups._probe import Movement, Probe
+from dysens.groups._reach import apart
 from dysens.groups._trace import Tracer, meets
 from dysens.model import View, tensors_by_path
 
@@ -183,12 +184,33 @@ def follow_own_parameters(
     wide = {name: tensor for name, tensor in own.items() if tensor.size > 1}
     if not wide or not _concerns(_moved_by(probe, wide.values()), wide.values(), movable):
         return
+    axes: dict[str, _Axis] = {}
     for name, tensor in wide.items():
         movement = _moved_by(probe, [tensor])
         # What reaches the output stays as it is, and so does the parameter.
         if _concerns(movement, [tensor], movable) and not movement.outputs:
+            reach = {
+                path: m for path, m in movement.positions.items() if graph.roles[path].inputs is not None
+            }
             for axis in [a for a, side in enumerate(tensor.shape) if side > 1]:
-                _follow_axis(probe, graph, name, tensor, axis, movement.positions)
+                axes[f"{axis} {name}"] = _Axis(name, tensor, axis, reach)
+    for some in apart({key: axis.reach for key, axis in axes.items()}):
+        _follow_axes(probe, graph, [axes[key] for key in some])
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """An axis of a parameter that no layer owns, and where the parameter arrives."""
+
+    name: str
+    tensor: paddle.Tensor
+    axis: int
+    reach: Reach
+
+    @property
+    def size(self) -> int:
+        """How many entries lie along it."""
+        return int(self.tensor.shape[self.axis])
 
 
 def _moved_by(probe: Probe, tensors: Iterable[paddle.Tensor]) -> Movement:
@@ -202,17 +224,30 @@ def _concerns(movement: Movement, tensors: Iterable[paddle.Tensor], movable: Seq
     return makes_channels or any(meets(reach, movement.positions) for reach in movable)
 
 
-def _follow_axis(
-    probe: Probe, graph: ChannelGraph, name: str, tensor: paddle.Tensor, axis: int, moved: Reach
-) -> None:
-    size = int(tensor.shape[axis])
+def _follow_axes(probe: Probe, graph: ChannelGraph, axes: Sequence[_Axis]) -> None:
+    """Join the entries along axes that reach nothing in common with what they arrive at: all are asked at once."""
 
     def move(chosen: np.ndarray) -> Movement:
-        return probe.perturb({}, own=[(tensor, probe.other_values(tensor, axis, chosen))])
+        own = [
+            (each.tensor, probe.other_values(each.tensor, each.axis, mask))
+            for each in axes
+            if (mask := chosen[: each.size]).any()
+        ]
+        return probe.perturb({}, own=own)
 
-    port = Port(name, "own", size, (Slice(name, axis),))
-    reach = {path: positions for path, positions in moved.items() if graph.roles[path].inputs is not None}
-    for origin in Bits(size, move).origins(reach) or ():
+    bits = Bits(max(each.size for each in axes), move)
+    for each in axes:
+        if bits.unclear(each.reach, each.size) is None:
+            _join_axis(graph, each, [bits.single(each.reach)])
+        elif len(axes) > 1:
+            _follow_axes(probe, graph, [each])
+        else:
+            _join_axis(graph, each, bits.origins(each.reach) or [])
+
+
+def _join_axis(graph: ChannelGraph, axis: _Axis, origins: Iterable[Origin]) -> None:
+    port = Port(axis.name, "own", axis.size, (Slice(axis.name, axis.axis),))
+    for origin in origins:
         for path, index in origin.items():
             entry = graph.roles[path].inputs
             at = np.flatnonzero(index >= 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ class Remembered:
         index: Which element of a list it is; None for a plain number.
         sections: Whether it is a list of widths that make up the port's together, as a split takes it.
         stays: It must not follow: the forward chooses its way by it (``if self.inplanes != self.planes * 4``).
+        part: The channels of the port, from and to, whose number it is; None for all of them, or a share.
     """
 
     block: str
@@ -31,6 +32,7 @@ class Remembered:
     index: int | None = None
     sections: bool = False
     stays: bool = False
+    part: tuple[int, int] | None = None
 
     def after(self, now: Any, kept: np.ndarray) -> int | list[int] | None:
         """The attribute's value when so many channels of the port stay; None if there is none that fits.
@@ -43,11 +45,25 @@ class Remembered:
             ends = np.cumsum([0, *now])
             counts = np.histogram(kept, ends)[0]
             return [int(count) for count in counts] if (counts > 0).all() else None
+        if self.part is not None:
+            return int(((kept >= self.part[0]) & (kept < self.part[1])).sum()) or None
         number = now if self.index is None else now[self.index]
         value, rest = divmod(int(number) * len(kept), self.port.size)
         if rest or not value:
             return None
         return value if self.index is None else [*now[: self.index], value, *now[self.index + 1 :]]
+
+    def at(self, port: Port, remaining: np.ndarray) -> Remembered:
+        """The same for a port that has lost channels.
+
+        Args:
+            port: The port as it is now.
+            remaining: The channels that it has left, by their numbers before.
+        """
+        if self.part is None:
+            return replace(self, port=port)
+        start, stop = np.searchsorted(remaining, self.part)
+        return replace(self, port=port, part=(int(start), int(stop)))
 
 
 class Removal(dict[Port, np.ndarray]):

@@ -65,6 +65,28 @@ class Movement:
     begun: bool = False  # whether something was disturbed yet
 
 
+class Wrong(str):
+    """What goes wrong when a model is cut, in words.
+
+    Attributes:
+        layer: The layer that was reached last.
+        progress: How far the trial came, to be compared.
+    """
+
+    layer: str
+    progress: tuple[int, ...]
+
+    def __new__(cls, text: str, layer: str = "", progress: tuple[int, ...] = (-1,)) -> Wrong:
+        """Say what goes wrong where."""
+        made = super().__new__(cls, text)
+        made.layer, made.progress = layer, progress
+        return made
+
+    def later(self, step: int) -> Wrong:
+        """The same in a later step of a trial."""
+        return Wrong(self, self.layer, (step, *self.progress))
+
+
 class Probe:
     """Probes of one view of a model. Use it inside `dysens.model.preserved`: it changes modes and forwards.
 
@@ -183,7 +205,7 @@ class Probe:
             if layer == path
         )
 
-    def mismatch(self, entries: Mapping[str, np.ndarray], exits: Mapping[str, np.ndarray]) -> str | None:
+    def mismatch(self, entries: Mapping[str, np.ndarray], exits: Mapping[str, np.ndarray]) -> Wrong | None:
         """Run the model, cut by the caller, with cut answers: does each layer get exactly the channels that were kept?
 
         Args:
@@ -193,8 +215,12 @@ class Probe:
         Returns:
             None if all is well, else what went wrong and at which layer.
         """
-        wrong: list[str] = []
+        wrong: list[Wrong] = []
         seen: Counter[str] = Counter()
+        last = ""
+
+        def said(text: str) -> Wrong:
+            return Wrong(text, last, (sum(seen.values()),))
 
         def answer(visit: Visit) -> Any:
             whole = self._answer(visit)
@@ -206,7 +232,8 @@ class Probe:
             return with_first(whole, paddle.to_tensor(left).astype(first.dtype))
 
         def compare(visit: Visit) -> None:
-            path = visit.call[0]
+            nonlocal last
+            path = last = visit.call[0]
             seen[path] += 1
             expected = self._entries.get(visit.call)
             if expected is None or wrong:
@@ -216,18 +243,20 @@ class Probe:
             got = numbers(visit.inputs)
             if got.shape != expected.shape:
                 wrong.append(
-                    f"layer '{path}' then gets shape {list(got.shape)} instead of {list(expected.shape)}"
+                    said(
+                        f"layer '{path}' then gets shape {list(got.shape)} instead of {list(expected.shape)}"
+                    )
                 )
             elif not np.allclose(got, expected, rtol=1e-4, atol=1e-6, equal_nan=True):
-                wrong.append(f"layer '{path}' then gets other channels than the ones that were kept")
+                wrong.append(said(f"layer '{path}' then gets other channels than the ones that were kept"))
 
         try:
             self._run(answer, compare)
         except ForwardError as error:
-            return wrong[0] if wrong else str(error)
+            return wrong[0] if wrong else said(str(error))
         if not wrong and seen != self.calls:
             elsewhere = sorted((self.calls - seen) or (seen - self.calls))
-            wrong.append(f"the {self.view.name} then takes another way (layer '{elsewhere[0]}')")
+            wrong.append(said(f"the {self.view.name} then takes another way (layer '{elsewhere[0]}')"))
         return wrong[0] if wrong else None
 
     # How a probe runs

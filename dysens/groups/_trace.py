@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
 
 from dysens.errors import ForwardError
-from dysens.groups._bits import Bits, Further, Origin, Reach
+from dysens.groups._bits import Bits, Further, Origin, Reach, numbering
 from dysens.groups._layers import Role
 from dysens.groups._meetings import Meetings
 from dysens.groups._probe import EVERYTHING, STATES, Movement, Probe
@@ -18,9 +18,10 @@ from dysens.groups._reach import Square, apart, same, united
 if TYPE_CHECKING:
     from dysens.groups._channel_graph import ChannelGraph
 
-# With more probes than this, other numberings of a source's channels are tried.
-_MANY_TURNS = 64
-_MOST_HEADS = 64
+# With more probes than this, other numbers for a source's channels are looked for.
+_FEW_TURNS = 8
+# With more, its channels count as mixed.
+_MOST_TURNS = 64
 
 _LAYER_NORM = " by a layer norm: a masked channel still counts in its mean and variance, so no mask can tell what a cut would do"
 
@@ -263,34 +264,72 @@ class Tracer:
 
     def _told_apart(self, sources: list[str]) -> dict[str, list[Origin] | None]:
         """The same for sources that reach nothing in common, so that each probe can ask all of them."""
-        sizes = {path: _exit_size(self._roles[path]) for path in sources}
         bits = self._bits(sources)
+        if bits.flow and len(sources) > 1:
+            return {path: found for each in sources for path, found in self._told_apart([each]).items()}
         found: dict[str, list[Origin] | None] = {}
-        asked: dict[str, Further] = {}
-        alone: list[str] = list(sources) if bits.flow and len(sources) > 1 else []
-        for path in [path for path in sources if path not in alone]:
-            reach = self._reach[path]
-            further = bits.further(reach, sizes[path])
-            if bits.unclear(reach, sizes[path]) is None:
+        asked: dict[str, tuple[Bits, Further]] = {}
+        for path in sources:
+            reach, size = self._reach[path], _exit_size(self._roles[path])
+            if bits.unclear(reach, size) is None:
                 found[path] = [bits.single(reach)]
-            elif further is not None and further.turns > _MANY_TURNS:
-                alone.append(path)
-            elif further is not None:
-                asked[path] = further
-            else:
+                continue
+            further = bits.further(reach, size)
+            if further is None:
                 found[path] = None
-        for turn in range(max((further.turns for further in asked.values()), default=0)):
-            masks = {path: further.chosen(turn) for path, further in asked.items()}
-            movement = self._probe.perturb({path: mask for path, mask in masks.items() if mask.any()})
-            for further in asked.values():
-                further.take(turn, movement.positions)
-        found.update({path: further.origins() for path, further in asked.items()})
-        for path, origins in found.items():
-            if origins is None:
                 self._graph.reasons[path] = self._why_mixed(path, bits)
-        for path in alone:
-            found[path] = self._told_alone(path, self._reach[path])
+            else:
+                asked[path] = (bits, further)
+        # Where the first channel moves all there is, no other numbers will tell them apart.
+        self._ask({path: further for path, (_, further) in asked.items()})
+        many = [
+            path for path, (_, further) in asked.items() if not further.done and further.turns > _FEW_TURNS
+        ]
+        for path, (coded, fewer) in self._renumbered(many).items():
+            if fewer.turns < asked[path][1].turns:
+                asked[path] = (coded, fewer)
+        for _ in range(_MOST_TURNS):
+            waiting = {path: further for path, (_, further) in asked.items() if not further.done}
+            if not waiting:
+                break
+            self._ask(waiting)
+        for path, (own, further) in asked.items():
+            found[path] = further.origins() if further.done else None
+            if found[path] is None:
+                self._graph.reasons[path] = self._why_mixed(path, own)
         return found
+
+    def _ask(self, asked: Mapping[str, Further]) -> None:
+        """One turn of each of these sources, which reach nothing in common."""
+        moving = {path: further.chosen() for path, further in asked.items()}
+        movement = self._probe.perturb(moving) if moving else Movement()
+        for further in asked.values():
+            further.take(movement.positions)
+
+    def _renumbered(self, sources: list[str]) -> dict[str, tuple[Bits, Further]]:
+        """What the bits of other numbers for the channels of these sources show, where such numbers are found.
+
+        Sources of one size are mostly the same layer of several blocks, and the numbers of one of them do for the next.
+        """
+        found: dict[str, tuple[Bits, Further]] = {}
+        left = list(sources)
+        while left:
+            first, size = left[0], _exit_size(self._roles[left[0]])
+            codes = self._numbers(first, size)
+            alike = [path for path in left if _exit_size(self._roles[path]) == size]
+            if codes is None:
+                left.remove(first)
+                continue
+            coded = self._bits(alike, codes)
+            for path in alike:
+                fewer = coded.further(self._reach[path], size)
+                if fewer is not None and fewer.turns < size:
+                    found[path] = (coded, fewer)
+            left = [path for path in left if path not in found and path != first]
+        return found
+
+    def _numbers(self, path: str, size: int) -> np.ndarray | None:
+        return numbering(size, lambda chosen: self._probe.perturb({path: chosen}), self._reach[path])
 
     def _why_mixed(self, path: str, bits: Bits) -> str:
         if bits.flow:
@@ -315,34 +354,6 @@ class Tracer:
         for path, layer in self._mixed.items():
             if bits.unclear({layer: self._reach[path][layer]}, _exit_size(self._roles[path])) is None:
                 self._graph.reasons[path] += _LAYER_NORM
-
-    def _told_alone(self, path: str, reach: Reach) -> list[Origin] | None:
-        """What the bits of one source's channels show, by the numbering that needs the fewest further probes."""
-        best = self._bits([path])
-        turns = best.turns(reach)
-        if turns is not None and turns > _MANY_TURNS and best.unclear(reach) is not None:
-            coded = (self._bits([path], codes) for codes in self._codes(path, _exit_size(self._roles[path])))
-            best = min([best, *coded], key=lambda bits: bits.turns(reach) or turns)
-        found = best.origins(reach)
-        if found is None:
-            self._graph.reasons[path] = self._why_mixed(path, best)
-        return found
-
-    def _codes(self, path: str, size: int) -> Iterator[np.ndarray]:
-        """Other numberings: parts, heads, and channels of a head, by the small numbers that the blocks around remember."""
-        blocks = dict(self._probe.model.named_sublayers(include_self=True))
-        parent = blocks.get(path.rpartition(".")[0])
-        heads = {
-            v for v in vars(parent or self._probe.model).values() if type(v) is int and 1 < v <= _MOST_HEADS
-        }
-        for number in sorted(heads):
-            for parts in (3, 2, 1):
-                if size % (parts * number) == 0 and size > parts * number:
-                    each = size // (parts * number)
-                    low, high = (each - 1).bit_length(), (number - 1).bit_length()
-                    index = np.arange(size)
-                    part, head, channel = index // (each * number), index // each % number, index % each
-                    yield (part << (low + high)) | (head << low) | channel
 
     def _bits(self, sources: list[str], codes: np.ndarray | None = None, probe: Probe | None = None) -> Bits:
         """Ask which channels arrive where, of several sources at once: the same channels of all of them move."""

@@ -1,8 +1,8 @@
 """What a pruned model's files may hold: weights without code, and a plan that is checked number by number.
 
 A plan can only make tensors narrower and tell layers their new width. What it may set by name is in an allow-list, and a
-width can only become smaller. Any other attribute has to hold a width, a share or a list of sections of what the same plan cuts
-inside that block, and can only be set to what is left of it: a file cannot switch anything else in a network.
+width can only become smaller. Any other attribute has to hold a width, a share, an end or a list of sections of what the same
+plan cuts inside that block, and can only be set to what is left of it: a file cannot switch anything else in a network.
 """
 
 from __future__ import annotations
@@ -287,22 +287,34 @@ def _is_around(block: str, tensor: str) -> bool:
 
 
 def _follows(name: str, now: Any, value: Any, cuts: Iterable[TensorCut]) -> bool:
-    """Whether a value is what the attribute becomes by one of the cuts: its width, a share of that, or sections."""
-    for cut in cuts:
-        left = cut.size - len(cut.removed)
-        if isinstance(value, int):
-            share = now == cut.size or (may_be_share(name) and _is_whole(now, 1) and cut.size % now == 0)
-            if share and value * cut.size == now * left:
-                return True
-        elif isinstance(now, (list, tuple)) and len(now) == len(value):
-            changed = [place for place, pair in enumerate(zip(now, value)) if pair[0] != pair[1]]
-            if len(changed) == 1 and (now[changed[0]], value[changed[0]]) == (cut.size, left):
-                return True
-            if all(_is_whole(each, 1) for each in (*now, *value)) and sum(now) == cut.size:
-                counts = np.histogram(cut.kept, np.cumsum([0, *now]))[0]
-                if counts.tolist() == value:
-                    return True
-    return False
+    """Whether a value is what the attribute becomes by the cuts: a width, a share, an end of it, or sections."""
+    cuts = list(cuts)
+    if isinstance(value, int):
+        return any(_is_left(name, now, value, cut) for cut in cuts)
+    if not isinstance(now, (list, tuple)) or len(now) != len(value):
+        return False
+    # Each number for itself, by the width of a layer of its own; or all as the sections of one width.
+    widths = {(cut.size, cut.size - len(cut.removed)) for cut in cuts}
+    if all(before == after or (before, after) in widths for before, after in zip(now, value)):
+        return True
+    if not all(_is_whole(each, 1) for each in (*now, *value)):
+        return False
+    ends = np.cumsum([0, *now])
+    return any(
+        cut.size == sum(now) and np.histogram(cut.kept, ends)[0].tolist() == list(value) for cut in cuts
+    )
+
+
+def _is_left(name: str, now: Any, value: int, cut: TensorCut) -> bool:
+    """Whether a number is what a cut leaves of another."""
+    left = cut.size - len(cut.removed)
+    if now == cut.size:
+        return value == left
+    if not may_be_share(name) or not _is_whole(now, 1, cut.size - 1):
+        return False
+    if cut.size % now == 0 and value * cut.size == now * left:
+        return True
+    return value in (int((cut.kept < now).sum()), int((cut.kept >= cut.size - now).sum()))
 
 
 def check_widths(model: nn.Layer, plan: PrunePlan) -> None:

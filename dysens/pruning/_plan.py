@@ -265,7 +265,7 @@ def translated(removal: Removal, history: Iterable[PrunePlan], roles: Mapping[st
         if port in removal.orders:
             order = place[removal.orders[port]]
             result.orders[current] = order[order >= 0]
-        result.remembered += tuple(replace(r, port=current) for r in removal.remembered if r.port == port)
+        result.remembered += tuple(r.at(current, remaining) for r in removal.remembered if r.port == port)
     return result
 
 
@@ -285,7 +285,7 @@ def group_now(group: ChannelGroup, history: Iterable[PrunePlan], roles: Mapping[
         group,
         units={current: group.units[port][remaining] for port, (current, remaining) in ports.items()},
         scored=tuple((ports[port][0], pieces[piece.tensor, piece.axis]) for port, piece in group.scored),
-        remembered=tuple(replace(rule, port=ports[rule.port][0]) for rule in group.remembered),
+        remembered=tuple(rule.at(*ports[rule.port]) for rule in group.remembered),
     )
 
 

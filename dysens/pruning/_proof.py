@@ -26,6 +26,7 @@ from dysens.groups import (
     Removal,
     Role,
     Visit,
+    Wrong,
     merge_removals,
     numbers,
     roles_of,
@@ -137,7 +138,7 @@ def trial(
     roles: Mapping[str, Role],
     removal: Removal,
     before: ModelState,
-) -> str | None:
+) -> Wrong | None:
     """Cut the probed model and look whether each layer gets what was kept; None, or what goes wrong where.
 
     Args:
@@ -150,12 +151,13 @@ def trial(
     try:
         plan = plan_for(roles, removal, model)
     except CannotCutError as error:
-        return str(error)
+        return Wrong(str(error))
     entries = {port.layer: removal.kept(port) for port in removal if port.side in ("in", "through")}
     exits = {port.layer: removal.kept(port) for port in removal if port.side in ("out", "through")}
     try:
         cut(model, plan, gradients=False)
-        return next((wrong for probe in probes if (wrong := probe.mismatch(entries, exits))), None)
+        found = (probe.mismatch(entries, exits) for probe in probes)
+        return next((wrong.later(number) for number, wrong in enumerate(found) if wrong is not None), None)
     finally:
         before.restore()
 

@@ -36,6 +36,24 @@ class Tokens(nn.Layer):
         return self.head(self.encoder(self.mlp(tokens)).mean(1))
 
 
+class WideHeads(nn.Layer):
+    """Fused attention with more channels in a head than could be asked for one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = 3, 40
+        self.patches = nn.Conv2D(3, 16, 4, 4)
+        self.qkv = nn.Linear(16, 3 * 3 * 40)
+        self.proj = nn.Linear(3 * 40, 5)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        tokens = self.patches(x).flatten(2).transpose([0, 2, 1])
+        parts = self.qkv(tokens).reshape([0, -1, 3, self.num_heads, self.head_dim]).transpose([2, 0, 3, 1, 4])
+        weights = nn.functional.softmax(parts[0].matmul(parts[1].transpose([0, 1, 3, 2])) * 0.2)
+        mixed = weights.matmul(parts[2]).transpose([0, 2, 1, 3])
+        return self.proj(mixed.reshape([0, -1, self.num_heads * self.head_dim])).mean(1)
+
+
 def conv1d() -> nn.Layer:
     return nn.Sequential(
         *(nn.Conv1D(3, 12, 3, padding=1), nn.BatchNorm1D(12), nn.ReLU(), nn.Conv1D(12, 8, 3), nn.ReLU()),
@@ -52,6 +70,7 @@ def conv3d() -> nn.Layer:
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Layer], list[int], set[str]]] = {
     "tokens": (Tokens, [2, 3, 16, 16], {"mlp.up.weight", "encoder.linear1.weight"}),
+    "wide heads": (WideHeads, [2, 3, 16, 16], {"patches.weight", "qkv.weight"}),
     "conv1d": (conv1d, [2, 3, 12], {"0.weight", "3.weight", "7.weight"}),
     "conv3d": (conv3d, [1, 2, 6, 6, 6], {"0.weight", "3.weight"}),
 }

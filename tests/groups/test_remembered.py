@@ -92,6 +92,34 @@ class Ghost(nn.Layer):
         return self.head(paddle.concat([first, self.cheap(first)], 1)[:, : 2 * self.primary.weight.shape[0]])
 
 
+class Partial(nn.Layer):
+    """A convolution of the first channels only, beside the rest: two numbers that make up a width (FasterNet)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim_conv = dim // 4
+        self.dim_rest = dim - self.dim_conv
+        self.conv = nn.Conv2D(self.dim_conv, self.dim_conv, 1)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        first, rest = x.split([self.dim_conv, self.dim_rest], axis=1)
+        return paddle.concat([self.conv(first), rest], 1)
+
+
+class Mixed(nn.Layer):
+    """Channels of several layers side by side, in sections for several others (MixNet)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LayerList([nn.Conv2D(3, 6, 1), nn.Conv2D(3, 6, 3, padding=1)])
+        self.norm = nn.BatchNorm2D(12)
+        self.middle = Sections([4, 4, 4])
+        self.head = nn.Conv2D(4, 5, 1)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        return self.head(self.middle(self.norm(paddle.concat([conv(x) for conv in self.first], 1))))
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Layer], str]] = {
     "reshape by an attribute": (lambda: Net(Excite(8), 8, 8), "stem.weight"),
     "sections of a split": (lambda: Net(Sections([5, 3, 4]), 12, 4), "stem.weight"),
@@ -99,6 +127,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Layer], str]] = {
     "a shape that a layer holds": (lambda: Net(Folding((0, 8, 8, -1)), 8, 8), "stem.weight"),
     "an attribute of the model": (Pooled, "conv.weight"),
     "a slice": (Ghost, "primary.weight"),
+    "a part and the rest": (lambda: Net(nn.Sequential(Partial(12), Partial(12)), 12, 12), "stem.weight"),
+    "sections of several layers": (Mixed, "first.0.weight"),
 }
 
 
@@ -157,6 +187,7 @@ def test_a_number_that_happens_to_be_the_width_stays() -> None:
         ("sections of a split", "middle", {"convs": 6}),
         ("sections of a split", "middle", {"forward": 6}),
         ("sections of a split", "middle", {"__class__": 6}),
+        ("a part and the rest", "middle.0", {"dim_rest": 1}),
     ],
 )
 def test_a_plan_sets_nothing_that_its_cuts_do_not_explain(
@@ -215,3 +246,53 @@ def test_an_attribute_that_a_forward_chooses_its_way_by_stays() -> None:
     ds.prune_vars(ratios)
     assert (model[1].inplanes, model[1].planes) == (16, 4)
     assert model[1].conv1.weight.shape[:2] == [2, 8]
+
+
+class DualPath(nn.Layer):
+    """A sum, and beside it channels that are twice as many as a number says (DPN)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base_dim, self.inc = 12, 4
+        self.start = nn.Conv2D(3, self.base_dim + 2 * self.inc, 1)
+        self.more = nn.Conv2D(self.base_dim + 2 * self.inc, self.base_dim + self.inc, 1)
+        self.head = nn.Conv2D(self.base_dim + 3 * self.inc, 5, 1)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        start = self.start(x)
+        one, beside = start.split([self.base_dim, 2 * self.inc], axis=1)
+        two, further = self.more(start).split([self.base_dim, self.inc], axis=1)
+        return self.head(paddle.concat([one + two, beside, further], 1))
+
+
+def test_of_a_group_that_fails_the_part_that_works_is_offered() -> None:
+    model = DualPath()
+    model.eval()
+    ds = DygraphSensitivity(model, SHAPE)
+    (group,) = ds.groups
+    assert (group.size, group.rule) == (12, "12 of 24 channels, the others stay")
+    assert ds.verify({group.name: 0.5}) < 1e-5
+    ds.prune_vars({group.name: 0.5})
+    assert (model.base_dim, model.inc, model.head.weight.shape[1]) == (6, 4, 18)
+
+
+class Bottleneck(nn.Layer):
+    """Two layers that are as wide as a number by which the forward chooses its way: cut alike, it would follow them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inplanes, self.planes = 16, 4
+        self.conv1 = nn.Conv2D(16, 4, 1)
+        self.conv2 = nn.Conv2D(4, 4, 3, padding=1)
+        self.conv3 = nn.Conv2D(4, 16, 1)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        y = self.conv3(nn.functional.relu(self.conv2(nn.functional.relu(self.conv1(x)))))
+        return y + (self.shortcut(x) if self.inplanes != self.planes * 4 else x)
+
+
+def test_an_attribute_that_would_follow_two_groups_at_once_stays() -> None:
+    model = nn.Sequential(nn.Conv2D(3, 16, 3), Bottleneck(), nn.ReLU(), nn.Conv2D(16, 2, 1))
+    ds = DygraphSensitivity(model, [1, 3, 8, 8])
+    assert [group.path for group in ds.groups] == ["0.weight", "1.conv1.weight", "1.conv2.weight"]
+    assert ds.verify({group.name: 0.5 for group in ds.groups}) < 1e-5

@@ -33,7 +33,9 @@ def towards_zero(network):
 
 def test_statistics_that_fit_are_kept_and_others_are_not(network, caplog):
     norm = network[1]
-    norm._variance.set_value(paddle.full([4], 1e4))  # what follows is nearly constant, and so is the output: a small loss
+    norm._variance.set_value(
+        paddle.full([4], 1e4)
+    )  # what follows is nearly constant, and so is the output: a small loss
     network[4].bias.set_value(paddle.zeros([1]))
     with caplog.at_level(logging.INFO):
         assert statistics_fit(network, [norm], batches(), towards_zero(network), 0)
@@ -50,7 +52,9 @@ def test_statistics_that_fit_are_kept_and_others_are_not(network, caplog):
 
 def test_measuring_leaves_the_network_as_it_was(network):
     before, training = state(network), network.training
-    kept, of_batches = losses_by_statistics(network, norms_of(network), batches(3.0), towards_zero(network), 0)
+    kept, of_batches = losses_by_statistics(
+        network, norms_of(network), batches(3.0), towards_zero(network), 0
+    )
     assert kept != of_batches
     assert all(np.array_equal(before[name], value) for name, value in state(network).items())
     assert network.training is training

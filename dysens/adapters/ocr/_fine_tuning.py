@@ -12,27 +12,21 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import paddle
 from paddle import nn
 
-from dysens.adapters._shared import seeded
+from dysens.adapters._norms import BATCH_NORMS, FREEZE, frozen, norms_of, statistics_fit
 from dysens.adapters.ocr._config import takes_labels
 from dysens.adapters.ocr._data import Batches
 from dysens.adapters.ocr._weights import idle_layers
-from dysens.flags import setting
-from dysens.model import leaves, map_leaves, preserved
+from dysens.model import leaves, map_leaves
 
 if TYPE_CHECKING:
     from dysens.adapters.ocr._task import OcrTask
 
 logger = logging.getLogger(__name__)
-
-FREEZE = "freeze_norm"  # of Global: whether batch norms keep their statistics; by default that is measured
-BATCHES = 4  # to compare them on
-BATCH_NORMS = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm)
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class FineTuning:
         """The network trains in this way inside."""
         with ExitStack() as stack:
             if self.frozen_norms:
-                stack.enter_context(_frozen(norms_of(network, self.new_branches)))
+                stack.enter_context(frozen(norms_of(network, self.new_branches)))
             if self.new_branches:
                 layers = dict(network.named_sublayers())
                 stack.enter_context(_learning_only([layers[path] for path in self.new_branches]))
@@ -76,16 +70,6 @@ def fine_tuning_of(task: OcrTask) -> FineTuning:
     if given is not None:
         return FineTuning(branches, bool(given))
     return FineTuning(branches, _statistics_fit(task, branches))
-
-
-def norms_of(network: nn.Layer, but: Sequence[str] = ()) -> list[nn.Layer]:
-    """The batch norms of a network, but for those in some branches."""
-    left_out = tuple(f"{path}." for path in but)
-    return [
-        layer
-        for path, layer in network.named_sublayers()
-        if isinstance(layer, BATCH_NORMS) and not path.startswith(left_out)
-    ]
 
 
 def _new_branches(task: OcrTask) -> tuple[str, ...]:
@@ -124,58 +108,18 @@ def _norms_are_new(branch: nn.Layer) -> bool:
 
 
 def _statistics_fit(task: OcrTask, branches: Sequence[str]) -> bool:
-    """Whether the loss on training images is lower with the statistics that batch norms have than with the batches' own."""
-    if not norms_of(task.network, branches):
-        return False
-    try:
-        kept, of_batches = losses_by_statistics(task, branches)
-    except Exception as error:  # whatever a network raises that PaddleOCR's loop calls in another way
-        logger.info("Batch norms follow the batches; whether they should was not measured: %s", error)
-        return False
-    fit = kept < of_batches
-    logger.info(
-        "Batch norms %s: the loss on training images is %.3f with the statistics that they have, and %.3f with those of the "
-        "batches (%s decides otherwise).",
-        "keep their statistics" if fit else "follow the batches",
-        kept,
-        of_batches,
-        setting(f"+Global.{FREEZE}={str(not fit).lower()}"),
-    )
-    return fit
-
-
-def losses_by_statistics(task: OcrTask, branches: Sequence[str] = ()) -> tuple[float, float]:
-    """The mean loss on a few training batches with the statistics that batch norms have, and with the batches' own."""
+    """Whether batch norms fit the training images better than the batches do."""
     network, loss = task.network, task.loss()
-    with seeded(task.seed):
-        batches = list(islice(Batches(task.train_dataloader()), BATCHES))
     with_labels = takes_labels(task.config, training=True)
 
-    def measured() -> float:
-        total = 0.0
-        with preserved(network), seeded(task.seed), paddle.no_grad():
-            network.train()
-            for batch in batches:
-                outputs = network(batch[0], batch[1:]) if with_labels else network(batch[0])
-                total += float(loss(outputs, batch)["loss"])
-        return total / len(batches)
+    def loss_of(batch: Any) -> Any:
+        outputs = network(batch[0], batch[1:]) if with_labels else network(batch[0])
+        return loss(outputs, batch)["loss"]
 
-    with _frozen(norms_of(network, branches)):
-        kept = measured()
-    return kept, measured()
-
-
-@contextmanager
-def _frozen(norms: Sequence[nn.Layer]) -> Iterator[None]:
-    """Batch norms use the statistics that they have in training too, and leave them alone; scales and shifts still learn."""
-    before = [layer._use_global_stats for layer in norms]
-    try:
-        for layer in norms:
-            layer._use_global_stats = True
-        yield
-    finally:
-        for layer, value in zip(norms, before):
-            layer._use_global_stats = value
+    loader = Batches(task.train_dataloader())
+    return statistics_fit(
+        network, norms_of(network, branches), loader, loss_of, task.seed, f"+Global.{FREEZE}"
+    )
 
 
 @contextmanager

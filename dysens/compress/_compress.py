@@ -22,7 +22,7 @@ from dysens.compress._elsewhere import SharedOutputError, calibrated, helpers
 from dysens.compress._latency_target import Stopwatch, check_runtime
 from dysens.compress._layer_times import timed_cost
 from dysens.compress._outcome import CompressOutcome, Trial
-from dysens.compress._output_error import OutputError
+from dysens.compress._output_error import OutputError, last_layers
 from dysens.compress._samples import Samples, read_samples
 from dysens.compress._sequential import SequentialFolding
 from dysens.compress._subject import Judge, Scoring, Subject
@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 # A cut that is mild enough for every network, to see what its outputs look like.
 _MILD = 0.1
+# What an error counts in layers that make the outputs. Nothing behind them evens it out, and what outputs vary by is mostly
+# background: in a detector, a small error of the heads hits the few places with objects.
+_AT_OUTPUTS = 10.0
 
 
 @dataclass(frozen=True)
@@ -230,8 +233,14 @@ def _decider(
 
 
 def _curves(subject: Subject, elimination: Elimination) -> dict[str, Curve]:
-    curves = {group.name: elimination.curve(group) for group in subject.groups}
-    return {name: curve for name, curve in curves.items() if curve}
+    """What allocations are made by: the error of every group's consumers; where one of these makes an output, it counts more."""
+    outputs = last_layers(subject.roles, subject.groups)
+    found: dict[str, Curve] = {}
+    for group in subject.groups:
+        ends = any(port.side == "in" and port.layer in outputs for port in group.units)
+        weight = _AT_OUTPUTS if ends else 1.0
+        found[group.name] = {ratio: weight * error for ratio, error in elimination.curve(group).items()}
+    return {name: curve for name, curve in found.items() if curve}
 
 
 def _costs(subject: Subject, elimination: Elimination, folder: Path | None = None) -> Costs:

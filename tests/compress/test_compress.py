@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import paddle
 import pytest
+from paddle import nn
 
 from dysens import DygraphSensitivity, load_pruned, save_pruned
 from dysens.compress import CompressOutcome
@@ -108,6 +109,28 @@ def test_it_beats_the_same_budget_cut_by_norms(small):
         ratios = outcome.ratios
     with ds.pruned(ratios):
         assert ours < 0.1 * error()
+
+
+def test_errors_of_layers_that_make_outputs_count_more(monkeypatch):
+    """Two blocks alike, of which the second is read by the layer that makes the output: the first gives more."""
+    paddle.seed(3)
+    model = nn.Sequential(
+        nn.Conv2D(3, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2D(32, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2D(32, 4, 3, padding=1),
+    )
+    model.eval()
+
+    def kept_last() -> int:
+        ds = DygraphSensitivity(model, [1, 3, 16, 16])
+        with ds.compressed(images(), flops=0.3, align=1, progress=False) as outcome:
+            return {path: after for _, path, _, after in outcome.widths}.get("2.weight", 32)
+
+    counted = kept_last()
+    monkeypatch.setattr("dysens.compress._compress._AT_OUTPUTS", 1.0)
+    assert counted > kept_last()
 
 
 def test_widths_are_multiples_of_the_alignment(small):

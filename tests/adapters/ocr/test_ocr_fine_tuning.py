@@ -9,8 +9,8 @@ import paddle
 import pytest
 from paddle import nn
 
-from dysens.adapters._norms import norms_of
 from dysens.adapters.ocr import FineTuning, OcrTask, fine_tuning_of, train
+from dysens.adapters.ocr._fine_tuning import norms_of
 from dysens.pruning import read_state, save_pruned
 
 SMALL_TRAINING = (

@@ -39,7 +39,7 @@ def statistics(task, but="head.thresh."):
 
 
 def test_a_released_detector_keeps_its_statistics_and_trains_its_new_branch(detector, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="dysens.adapters.ocr")
+    caplog.set_level(logging.INFO, logger="dysens.adapters")
     task = detector()
     before = statistics(task)
     weights = {name: tensor.numpy().copy() for name, tensor in task.network.state_dict().items()}

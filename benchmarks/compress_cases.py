@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,7 @@ import paddle
 from zoo import CONFIGS, OCR
 
 from dysens import DygraphSensitivity
-from dysens.adapters import det, ocr
+from dysens.adapters import det, frozen_norms, norms_of, ocr
 from dysens.compress import Stopwatch
 from dysens.data import make_layout_pages, make_shapes, write_lines, write_scenes
 from dysens.evaluators import Evaluator, evaluate
@@ -46,20 +45,6 @@ class FewBatches(Evaluator):
 
     def score(self, measurements: Any) -> float:
         return self._whole.score(measurements)
-
-
-@contextmanager
-def statistics_kept(model: paddle.nn.Layer) -> Iterator[None]:
-    """Batch norms keep their statistics in training: those of a few batches would undo more than these batches teach."""
-    norms = [layer for layer in model.sublayers() if hasattr(layer, "_use_global_stats")]
-    before = [layer._use_global_stats for layer in norms]
-    try:
-        for layer in norms:
-            layer._use_global_stats = True
-        yield
-    finally:
-        for layer, value in zip(norms, before):
-            layer._use_global_stats = value
 
 
 class Case(ABC):
@@ -167,7 +152,9 @@ class OcrCase(Case):
         self.model.train()
         # The branch that guides a recogniser in training comes without weights: it must not teach.
         kept = (
-            statistics_kept(self.model) if self._is_det else ocr.fine_tuning_of(self.task).applied(self.model)
+            frozen_norms(norms_of(self.model))
+            if self._is_det
+            else ocr.fine_tuning_of(self.task).applied(self.model)
         )
         with kept:
             for batch in loader:
@@ -218,7 +205,7 @@ class DetCase(Case):
 
     def fine_tune(self) -> None:
         """One epoch of ppdet's own loop."""
-        with statistics_kept(self.model):
+        with frozen_norms(norms_of(self.model)):
             self._train(1, 0.0003)
         self.model.eval()
 

@@ -5,6 +5,7 @@ name: each needs packages that the other does not.
 """
 
 from dysens.adapters._layer import LayerTask, ProgramTask
+from dysens.adapters._norms import frozen_norms, norms_of
 from dysens.adapters._onnx import write_onnx
 from dysens.adapters._shared import install_command
 from dysens.adapters.base import Reading, Scoring, Task, Unlabelled
@@ -18,6 +19,8 @@ __all__ = [
     "Scoring",
     "Task",
     "Unlabelled",
+    "frozen_norms",
     "install_command",
+    "norms_of",
     "write_onnx",
 ]

@@ -38,7 +38,7 @@ def norms_of(network: nn.Layer, but: Sequence[str] = ()) -> list[nn.Layer]:
 
 
 @contextmanager
-def frozen(norms: Sequence[nn.Layer]) -> Iterator[None]:
+def frozen_norms(norms: Sequence[nn.Layer]) -> Iterator[None]:
     """Batch norms use the statistics that they have in training too, and leave them alone; scales and shifts still learn."""
     before = [layer._use_global_stats for layer in norms]
     try:
@@ -105,6 +105,6 @@ def losses_by_statistics(
             network.train()
             return sum(float(loss(batch)) for batch in batches) / len(batches)
 
-    with frozen(norms):
+    with frozen_norms(norms):
         kept = measured()
     return kept, measured()

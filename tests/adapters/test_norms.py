@@ -9,7 +9,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from dysens.adapters._norms import frozen, losses_by_statistics, norms_of, statistics_fit
+from dysens.adapters._norms import frozen_norms, losses_by_statistics, norms_of, statistics_fit
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_frozen_norms_learn_scales_and_not_statistics(network):
     before = state(network)
     optimizer = paddle.optimizer.SGD(0.1, parameters=network.parameters())
     network.train()
-    with frozen(norms_of(network)):
+    with frozen_norms(norms_of(network)):
         towards_zero(network)(batches(2.0)[0]).backward()
         optimizer.step()
     after = state(network)

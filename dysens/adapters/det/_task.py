@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from dysens.adapters._norms import FREEZE, frozen, norms_of, statistics_fit
+from dysens.adapters._norms import FREEZE, frozen_norms, norms_of, statistics_fit
 from dysens.adapters._shared import read_optimizer_state
 from dysens.adapters.base import Reading, Task, Unlabelled
 from dysens.adapters.det._data import (
@@ -205,7 +205,7 @@ class DetTask(Task):
         training = (
             self.trainer(name=name) if self._resume is None else resumed_trainer(self, self._resume, name)
         )
-        with training as trainer, frozen(self._norms_to_freeze(trainer)):
+        with training as trainer, frozen_norms(self._norms_to_freeze(trainer)):
             trainer.train(validate=False)
         # With a moving average (use_ema) the checkpoint has the average, the live network what was averaged.
         self.load(self.folder / FINAL)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from paddle import nn
 
-from dysens.adapters._norms import BATCH_NORMS, FREEZE, frozen, norms_of, statistics_fit
+from dysens.adapters._norms import BATCH_NORMS, FREEZE, frozen_norms, norms_of, statistics_fit
 from dysens.adapters.ocr._config import takes_labels
 from dysens.adapters.ocr._data import Batches
 from dysens.adapters.ocr._weights import idle_layers
@@ -46,7 +46,7 @@ class FineTuning:
         """The network trains in this way inside."""
         with ExitStack() as stack:
             if self.frozen_norms:
-                stack.enter_context(frozen(norms_of(network, self.new_branches)))
+                stack.enter_context(frozen_norms(norms_of(network, self.new_branches)))
             if self.new_branches:
                 layers = dict(network.named_sublayers())
                 stack.enter_context(_learning_only([layers[path] for path in self.new_branches]))

@@ -18,6 +18,7 @@ BY_LAYERS = "by layer errors"
 BY_GRADIENTS = "by gradients"
 BY_BOTH = "by layer errors and gradients"
 BY_SWEEP = "by the sweep"
+BY_TRIAL = "by trial"
 UNIFORM = "uniform"
 
 # A layer that keeps less than a fifth of its channels seldom does its work; only a budget that needs it gets it.
@@ -70,6 +71,14 @@ class Allocator:
         """The names of all proposals."""
         return [*self._curves, UNIFORM]
 
+    def curves(self, name: str) -> Mapping[str, Curve] | None:
+        """The error curves that a proposal is made by; None if there are none of that name."""
+        return self._curves.get(name)
+
+    def add(self, name: str, curves: Mapping[str, Curve]) -> None:
+        """One more proposal for every budget from now on."""
+        self._curves[name] = dict(curves)
+
     def share_removed(self, ratios: Mapping[str, float]) -> float:
         """The predicted share of the cost that ratios remove."""
         left, whole = (
@@ -94,9 +103,7 @@ class Allocator:
         for name in self.names:
             try:
                 ratios = (
-                    self._uniform(target)
-                    if name == UNIFORM
-                    else self._least_error(self._curves[name], target)
+                    self._uniform(target) if name == UNIFORM else self.least_error(self._curves[name], target)
                 )
             except UnreachableError as error:
                 logger.info("no allocation %s: %s", name, error)
@@ -112,7 +119,12 @@ class Allocator:
             )
         return list(found.values())
 
-    def _least_error(self, curves: Mapping[str, Curve], target: float) -> dict[str, float]:
+    def least_error(self, curves: Mapping[str, Curve], target: float) -> dict[str, float]:
+        """The ratios with the least sum of errors that remove this share.
+
+        Raises:
+            UnreachableError: There are none.
+        """
         choose: Callable[..., dict[str, float]] = (
             ratios_by_params if self.kind == "params" else ratios_by_flops
         )

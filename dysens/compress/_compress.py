@@ -225,6 +225,7 @@ def _decider(
     orders = {**dict.fromkeys((*proposals, UNIFORM), weighted), BY_LAYERS: plain}
     what = "params" if options.params is not None else "time" if options.latency is not None else "flops"
     decider = Decider(subject, orders, Allocator(costs, proposals, what, options.align), error)
+    decider.shown = options.progress
     with stage("prepare folding in sequence"):
         decider.sequential = SequentialFolding(
             subject.model, subject.roles, plain.calibration, samples.calibration

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dysens.compress._allocate import Allocation, Allocator
+from dysens.compress._allocate import BY_TRIAL, Allocation, Allocator
+from dysens.compress._by_trial import MOST, curves_by_trial
 from dysens.compress._criterion import Elimination
 from dysens.compress._latency_target import Stopwatch
 from dysens.compress._outcome import Trial
@@ -17,6 +18,7 @@ from dysens.compress._output_error import OutputError
 from dysens.compress._sequential import SequentialFolding
 from dysens.compress._subject import Judge, Subject, folded_plan
 from dysens.errors import UnreachableError
+from dysens.progress import progress
 from dysens.pruning import PrunePlan
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,9 @@ _BISECTIONS = 5
 _BUDGET_TRIES = 6
 # So many of the best candidates are folded in sequence too.
 _REFOLDED = 1
+# What is found by trial was picked on the very samples that it is compared on, and folding in sequence fits a cut's own errors, also
+# those that are peculiar to the data: detectors then score less, at somewhat nearer outputs. So both have to be this much better.
+_BETTER_BY_TRIAL = _BETTER_IN_SEQUENCE = 0.75
 # Without a budget, this much is tried first at most.
 _MOST = 0.9
 # So many of the best candidates are scored, where scoring the whole network took no more seconds than this.
@@ -52,7 +57,9 @@ class Candidate:
 
 
 def _error(candidate: Candidate) -> float:
-    return candidate.trial.output_error
+    """What candidates are ranked by."""
+    in_sequence = candidate.allocation.name.endswith(IN_SEQUENCE)
+    return candidate.trial.output_error / (_BETTER_IN_SEQUENCE if in_sequence else 1.0)
 
 
 @dataclass
@@ -66,6 +73,7 @@ class Decider:
         error: Compares joint cuts.
         judge: Scores the best ones, if there is an evaluator.
         sequential: Folds the best ones in sequence too, to see whether that is better.
+        shown: Whether to show progress.
         tried: All joint cuts so far.
         notes: What the user should know.
     """
@@ -76,10 +84,12 @@ class Decider:
     error: OutputError
     judge: Judge | None = None
     sequential: SequentialFolding | None = None
+    shown: bool = False
     tried: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _known: dict[float, list[Candidate]] = field(default_factory=dict)
     _whole: tuple[int, int] | None = None
+    _searched: bool = False
 
     def decide(self, target: float | None, max_loss: float | None) -> Candidate:
         """The best cut for a target, or the largest within a loss.
@@ -173,9 +183,10 @@ class Decider:
     def _found(self, target: float) -> list[Candidate]:
         aim = target
         for _ in range(_BUDGET_TRIES):
-            candidates = sorted(self._candidates(self.allocator.proposals(aim), target), key=_error)
-            if self.sequential is not None:
-                candidates += [self._in_sequence(each, target) for each in candidates[:_REFOLDED]]
+            candidates = self._folded(self.allocator.proposals(aim), target)
+            if not self._searched:
+                self._searched = True
+                candidates += self._folded(self._by_trial(aim, candidates), target)
                 candidates.sort(key=_error)
             removed = [self._really_removed(candidate) for candidate in candidates[: self._number]]
             enough = [c for c, share in zip(candidates, removed) if share >= target - 1e-9]
@@ -185,6 +196,37 @@ class Decider:
         raise UnreachableError(
             f"No cut found removes {target:.1%} of the {self.allocator.what}; the closest removes {removed[0]:.1%}."
         )
+
+    def _folded(self, allocations: Sequence[Allocation], target: float) -> list[Candidate]:
+        """The cuts, and the best of them folded in sequence too; the nearest outputs first."""
+        candidates = sorted(self._candidates(allocations, target), key=_error)
+        if self.sequential is not None:
+            candidates += [self._in_sequence(each, target) for each in candidates[:_REFOLDED]]
+        return sorted(candidates, key=_error)
+
+    def _by_trial(self, aim: float, candidates: Sequence[Candidate]) -> list[Allocation]:
+        """One more allocation, where trying finds one that is much better; it is proposed for all budgets from now on."""
+        starts = [c for c in candidates if self.allocator.curves(c.allocation.name)]
+        if not starts or len(self.subject.groups) < 2:
+            return []
+        start = starts[0]
+        curves = self.allocator.curves(start.allocation.name)
+        elimination = self.eliminations[start.allocation.name]
+        assert curves is not None
+
+        def errors(proposed: Sequence[Mapping[str, float]]) -> Sequence[float]:
+            return self.error.of_each([folded_plan(self.subject, elimination, r)[1] for r in proposed])
+
+        with progress(MOST, "allocate by trial", self.shown, unit="cut") as shown:
+            found, error = curves_by_trial(
+                curves, _error(start), lambda c: self.allocator.least_error(c, aim), errors, shown.reach
+            )
+        if error > _BETTER_BY_TRIAL * candidates[0].trial.output_error:
+            logger.info("by trial: nothing much better was found (output error %.4g)", error)
+            return []
+        self.allocator.add(BY_TRIAL, found)
+        self.eliminations = {**self.eliminations, BY_TRIAL: elimination}
+        return [Allocation(BY_TRIAL, self.allocator.least_error(found, aim))]
 
     def _in_sequence(self, candidate: Candidate, target: float) -> Candidate:
         assert self.sequential is not None

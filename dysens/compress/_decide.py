@@ -30,8 +30,8 @@ _BISECTIONS = 5
 _BUDGET_TRIES = 6
 # So many of the best candidates are folded in sequence too.
 _REFOLDED = 1
-# What is found by trial was picked on the very samples that it is compared on, and folding in sequence fits a cut's own errors, also
-# those that are peculiar to the data: detectors then score less, at somewhat nearer outputs. So both have to be this much better.
+# What is found by trial was picked on the very samples that it is compared on, and folding in sequence fits what is peculiar to
+# the data too: detectors then score less, at somewhat nearer outputs. So both have to be this much better.
 _BETTER_BY_TRIAL = _BETTER_IN_SEQUENCE = 0.75
 # Without a budget, this much is tried first at most.
 _MOST = 0.9

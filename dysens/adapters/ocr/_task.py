@@ -257,8 +257,11 @@ class OcrTask(Task):
         """PaddleOCR's loss for the outputs of `network` in training mode."""
         return _built("Loss", self._ppocr.build_loss, deepcopy(section(self.config, "Loss")))
 
-    def optimizer(self, steps_per_epoch: int) -> tuple[Any, Any]:
-        """PaddleOCR's optimizer over the parameters that `network` has now, and its schedule."""
+    def optimizer(self, steps_per_epoch: int) -> tuple[Any, ...]:
+        """PaddleOCR's optimizer over the parameters that `network` has now, and its schedule.
+
+        Newer versions of PaddleOCR give a schedule of the weight decay as a third, or None.
+        """
         return self._ppocr.build_optimizer(
             deepcopy(section(self.config, "Optimizer")),
             epochs=section(self.config, "Global")["epoch_num"],

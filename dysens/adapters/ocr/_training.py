@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict
@@ -63,11 +64,12 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
         raise InputError(f"Training needs Global.{', Global.'.join(missing)} in the config.")
     fine_tuning = fine_tuning_of(task) if resume is None else _fine_tuning_before(resume)
     train_loader, eval_loader = task.train_dataloader(), task.eval_dataloader()
-    optimizer, schedule = task.optimizer(steps_per_epoch=len(train_loader))
-    network, optimizer, precision = _mixed_precision(settings, task.network, optimizer)
     program = load_ppocr().program
-    began = time.time()
     takes = inspect.signature(program.train).parameters
+    optimizer, schedule, *further = task.optimizer(steps_per_epoch=len(train_loader))
+    newer = {**_decay_schedule(further, takes), **_moving_average(settings, task.network, takes)}
+    network, optimizer, precision = _mixed_precision(settings, task.network, optimizer)
+    began = time.time()
     # PaddleOCR's train.py seeds all generators too: augmentation then draws alike in every run.
     with (
         seeded(settings.get("seed", SEED)),
@@ -89,6 +91,7 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
             logger,
             len(train_loader),
             **{name: value for name, value in precision.items() if name in takes},
+            **newer,
         )
     _take_the_best(task.network, Path(str(settings["save_model_dir"])) / BEST, began)
 
@@ -103,6 +106,43 @@ def _scored_at_the_end(config: Mapping[str, Any], steps_per_epoch: int) -> dict[
     if not settings.get("eval_batch_epoch") and start + every > steps:
         settings["eval_batch_step"] = [0, steps]
     return copied
+
+
+def _decay_schedule(further: list[Any], takes: Collection[str]) -> dict[str, Any]:
+    """The schedule of the weight decay, which newer versions of PaddleOCR build with the optimizer, for their loop."""
+    given = [each for each in further if each is not None]
+    if not given:
+        return {}
+    if len(further) > 1 or "wd_scheduler" not in takes:
+        raise InputError(
+            "PaddleOCR's build_optimizer returns more than its loop (program.train) takes: "
+            f"{', '.join(type(each).__name__ for each in given)}. ppocr and tools are of different versions, or newer than this "
+            "version of dysens knows."
+        )
+    return {"wd_scheduler": given[0]}
+
+
+def _moving_average(
+    settings: Mapping[str, Any], network: paddle.nn.Layer, takes: Collection[str]
+) -> dict[str, Any]:
+    """The moving average of the weights that ``Global.use_ema`` asks for, where the loop does not build it by itself."""
+    if not settings.get("use_ema"):
+        return {}
+    if importlib.util.find_spec("ppocr.utils.ema") is None:
+        logger.warning(
+            "The config asks for a moving average of the weights (Global.use_ema), which this version of PaddleOCR does not "
+            "have: training goes on without it."
+        )
+        return {}
+    if "ema" not in takes:
+        return {}  # the loop gets the network as it is now, and the config
+    names = {
+        "decay": "ema_decay",
+        "ema_decay_type": "ema_decay_type",
+        "ema_filter_no_grad": "ema_filter_no_grad",
+    }
+    options = {name: settings[key] for name, key in names.items() if key in settings}
+    return {"ema": importlib.import_module("ppocr.utils.ema").ModelEMA(network, **options)}
 
 
 def _mixed_precision(

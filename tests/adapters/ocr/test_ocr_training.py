@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import pickle
 import re
 import signal
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,10 +17,11 @@ import paddle
 import pytest
 from interrupting import interrupts_raise
 
-from dysens.adapters.ocr import OcrTask, train
+from dysens.adapters.ocr import OcrTask, load_ppocr, train
 from dysens.adapters.ocr._training import _plans_beside_checkpoints
 from dysens.errors import InputError
 from dysens.pruning import has_plan, read_state
+from dysens.sensitivity import DygraphSensitivity
 
 # No augmentation, the same order in each epoch, every loss in the log: so two runs can be compared step by step.
 TINY = [
@@ -118,6 +122,84 @@ def test_without_a_gpu_mixed_precision_is_left_out_and_the_best_is_kept(config, 
     for name, tensor in task.network.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), best[name])
     assert has_plan(tmp_path / "best_accuracy")
+
+
+class DecaySchedule:
+    """Halves the weight decay in every step, as one of PaddleOCR's own would lower it."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self):
+        self.optimizer.regularization._coeff *= 0.5
+
+
+AVERAGE = """
+class ModelEMA:
+    def __init__(self, model, decay=0.9998, ema_decay_type="threshold", ema_filter_no_grad=False):
+        self.decay, self.kind = decay, ema_decay_type
+        self.shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+"""
+
+
+@pytest.fixture
+def newer(monkeypatch, tmp_path):
+    """PaddleOCR with what newer versions have: a third result of `build_optimizer`, and averages of weights."""
+    ppocr = load_ppocr()
+    given = {}
+
+    def build_optimizer(*arguments, **named):
+        optimizer, schedule = ppocr.build_optimizer(*arguments, **named)
+        return optimizer, schedule, DecaySchedule(optimizer)
+
+    def loop(*arguments, wd_scheduler=None, ema=None, original=ppocr.program.train):
+        given.update(decay=wd_scheduler, average=ema)
+        original(*arguments)
+
+    def use(task):
+        task._ppocr = replace(ppocr, build_optimizer=build_optimizer)
+        monkeypatch.setattr(ppocr.program, "train", loop)
+        return given
+
+    folder = tmp_path / "newer"
+    folder.mkdir()
+    (folder / "ema.py").write_text(AVERAGE)
+    utilities = importlib.import_module("ppocr.utils")
+    monkeypatch.setattr(utilities, "__path__", [*utilities.__path__, str(folder)])
+    importlib.invalidate_caches()
+    yield use
+    sys.modules.pop("ppocr.utils.ema", None)
+
+
+EMA = ("+Global.use_ema=true", "+Global.ema_decay=0.75", "+Global.ema_decay_type=normal")
+
+
+def test_schedules_and_averages_of_newer_versions_are_built_after_the_cut(config, newer, tmp_path):
+    task = build(config, tmp_path, "Global.epoch_num=1", *EMA)
+    ds = DygraphSensitivity(task.model, task.example_inputs)
+    ds.prune_vars({ds.groups[0].path: 0.5})
+    given = newer(task)
+    train(task)
+    assert given["average"].shapes == {
+        name: tensor.shape for name, tensor in task.network.state_dict().items()
+    }
+    assert (given["average"].decay, given["average"].kind) == (0.75, "normal")
+    decayed = [each.shape for each in given["decay"].optimizer._parameter_list]
+    assert decayed == [each.shape for each in task.network.parameters() if not each.stop_gradient]
+
+
+def test_a_loop_that_does_not_take_the_schedule(config, newer, tmp_path, monkeypatch):
+    task = build(config, tmp_path)
+    before = load_ppocr().program.train
+    newer(task)
+    monkeypatch.setattr(load_ppocr().program, "train", before)
+    with pytest.raises(InputError, match=r"returns more than its loop .* takes: DecaySchedule"):
+        train(task)
+
+
+def test_a_version_without_averages_says_so(config, tmp_path, caplog):
+    train(build(config, tmp_path, "Global.epoch_num=1", *EMA))
+    assert "which this version of PaddleOCR does not have: training goes on without it" in caplog.text
 
 
 # What PaddleOCR 3's files for PP-OCRv5 have in `Global`, and configs of our own have not.

@@ -18,6 +18,7 @@ docs/coverage_checkouts.json, and into a second table of docs/coverage.md.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import json
 import resource
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 import zoo
 
+import dysens
 from dysens import DygraphSensitivity
 from dysens.groups import filters_by_path, roles_of
 
@@ -44,6 +46,7 @@ RANDOM_RATIOS = 3  # how often all groups at once are cut by random ratios and c
 CHECKOUTS = DOCS / "coverage_checkouts.json"
 ALL_LAYERS = DOCS / "coverage_all_layers.json"  # of benchmarks/all_layers.py
 CPU_LIMIT = 120  # CPU seconds for one network
+ROOMS = ("engines", "groups", "model", "pruning")  # of dysens: they decide what can be cut
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -70,7 +73,12 @@ def measure_other(name: str, build: Any, layers: str, zoo_path: Path) -> dict[st
     ds = DygraphSensitivity(model, shape, layers=layers)
     seconds = time.process_time() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    row = {**described(name, model, ds, seconds, rounds=1), "layers": layers, "memory": memory}
+    row = {
+        **described(name, model, ds, seconds, rounds=1),
+        "layers": layers,
+        "memory": memory,
+        "code": code(),
+    }
     if not ds.groups:
         return row
     outcome = ds.prune_vars({group.name: 0.5 for group in ds.groups})
@@ -82,6 +90,14 @@ def measure_other(name: str, build: Any, layers: str, zoo_path: Path) -> dict[st
     model.eval()
     row["restored"] = all(bool((a == t.numpy()).all()) for a, t in zip(whole, tensors_in(model(inputs))))
     return row
+
+
+def code() -> str:
+    """A name for the code that decides what can be cut, so that rows of other code are told apart."""
+    files = [
+        file for room in ROOMS for file in sorted(Path(dysens.__file__).parent.joinpath(room).glob("*.py"))
+    ]
+    return hashlib.sha1(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
 
 
 def settle(model: Any, shape: Any) -> bool:
@@ -292,15 +308,16 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
         "## Networks of PaddleClas, PaddleSeg and PaddleDetection",
         "",
         "Made by `benchmarks/coverage.py --zoo benchmarks/zoo_checkouts.py` with checkouts of the three, random weights,",
-        f"each in a process of its own. {len(rows)} networks: {whole} with a share of 100 % but for what they return,",
-        f"{len(rows) - whole - len(refused)} with less (why is listed below), {len(refused)} not measured, with the reason in",
+        f"each in a process of its own. {len(rows)} networks ({_by_package(rows)}):",
+        f"{whole} with a share of 100 % but for what they return, {len(rows) - whole - len(refused)} with less (why is listed",
+        f"below), {len(refused)} not measured, with the reason in",
         "their row. *Half* is what is left of FLOPs and parameters when every group loses half of its units. After that cut a",
         "step of training was run, and the network was restored and compared bit for bit; before it, the cut network was saved",
         "and loaded into a new one, which gave the same outputs where *loaded* says yes. Seconds are of CPU time, for the",
         "analysis, on a busy machine; MiB is the largest memory of its process until then, Paddle (about 400) and the weights",
-        f"included. {sum('memory' not in row for row in rows)} rows, those without it, are of an earlier state of dysens.",
+        f"included. {_states(all_rows)}",
         "",
-        *_lines(rows),
+        *_lines(rows, all_rows),
     ]
     if everything:
         text += [
@@ -310,7 +327,7 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
             "The same for hidden units of linear and recurrent layers, heads of attention and channels of any convolution.",
             "The share is still that of 4-D weights.",
             "",
-            *_lines(everything),
+            *_lines(everything, all_rows),
             "",
             *_layer_norms(everything),
             *_compressed(),
@@ -321,6 +338,26 @@ def other_table(all_rows: list[dict[str, Any]]) -> str:
             f"- {row['network']}: {some(layers)}: {why}" for why, layers in row.get("unprunable", {}).items()
         ]
     return "\n".join([*text, ""])
+
+
+def _by_package(rows: list[dict[str, Any]]) -> str:
+    counts = Counter(row["network"].split()[0] for row in rows)
+    return ", ".join(f"{number} of {package}" for package, number in sorted(counts.items()))
+
+
+def _is_earlier(row: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
+    """Whether a row was measured with other code than the last one."""
+    return row.get("code") != rows[-1].get("code")
+
+
+def _states(rows: list[dict[str, Any]]) -> str:
+    """Whether all rows are of the same code."""
+    earlier = sum(_is_earlier(row, rows) for row in rows)
+    return (
+        f"{earlier} rows, with a star, are of an earlier state of dysens."
+        if earlier
+        else "All rows, also those below, are of the same state of dysens."
+    )
 
 
 def _layer_norms(rows: list[dict[str, Any]]) -> list[str]:
@@ -368,22 +405,23 @@ def _compressed() -> list[str]:
     return text if rows else []
 
 
-def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    """A table of networks: by toolbox, the largest share first."""
+def _lines(rows: list[dict[str, Any]], all_rows: list[dict[str, Any]]) -> list[str]:
+    """A table of networks: by toolbox, the largest share first; with a star where a row is of earlier code."""
     text = [
         "| network | groups | share | FLOPs left, half | parameters left | difference | loaded | trains | restored | CPU s "
         "| MiB |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda r: (r["network"].split()[0], -r.get("share", -1), r["network"])):
+        name = row["network"] + (" *" if _is_earlier(row, all_rows) else "")
         if "refused" in row:
-            text.append(f"| {row['network']} | {row['refused']} | | | | | | | | | |")
+            text.append(f"| {name} | {row['refused']} | | | | | | | | | |")
             continue
         left = (f"{row[key]:.0%}" if key in row else "" for key in ("flops_left", "params_left"))
         answers = (row.get(key, "") for key in ("reloaded", "trains", "restored"))
         said = " | ".join("yes" if answer is True else str(answer) for answer in answers)
         text.append(
-            f"| {row['network']} | {row['groups']} | {row['share']:.0%} | {' | '.join(left)} | {row['difference']:.0e} | "
+            f"| {name} | {row['groups']} | {row['share']:.0%} | {' | '.join(left)} | {row['difference']:.0e} | "
             f"{said} | {row['seconds']:.0f} | {format(row['memory'], '.0f') if 'memory' in row else ''} |"
         )
     return text
@@ -403,7 +441,7 @@ def measure_others(arguments: argparse.Namespace) -> None:
     """Each network of another zoo in a process of its own, stored as soon as it is measured."""
     networks = other_networks(arguments.zoo)
     rows = json.loads(CHECKOUTS.read_text()) if CHECKOUTS.exists() else []
-    known = {_which(row) for row in rows} if arguments.missing else set()
+    known = {_which(row) for row in rows if row.get("code") == code()} if arguments.missing else set()
     for name in [n for n in arguments.networks or networks if (n, arguments.layers) not in known]:
         command = [
             sys.executable,
@@ -420,7 +458,11 @@ def measure_others(arguments: argparse.Namespace) -> None:
         why = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:300]
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
             why = f"not done within {CPU_LIMIT} CPU s"
-        row = json.loads(found[0]) if found else {"network": name, "layers": arguments.layers, "refused": why}
+        row = (
+            json.loads(found[0])
+            if found
+            else {"network": name, "layers": arguments.layers, "refused": why, "code": code()}
+        )
         print(
             f"{name}: {row.get('refused') or format(row['share'], '.0%')} {row.get('seconds', 0):.1f} s",
             flush=True,
@@ -457,7 +499,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("networks", nargs="*", help="only these (default: all)")
-    parser.add_argument("--missing", action="store_true", help="only those that this stack has no row of yet")
+    parser.add_argument(
+        "--missing",
+        action="store_true",
+        help="only those without a row: of this stack; with --zoo, of this code",
+    )
     parser.add_argument("--zoo", type=Path, help="a Python file with other networks")
     parser.add_argument("--layers", default="filters", help="filters, or all: as DygraphSensitivity takes it")
     parser.add_argument("--load", type=Path, help="load what a network was saved as there, and compare")

@@ -73,7 +73,6 @@ SEG: dict[str, tuple[str, dict[str, Any]]] = {
     "FCN": ("HRNet_W18_Small_V1", {"backbone_indices": [0]}),
     "SegFormer": ("MixVisionTransformer_B0", {"embedding_dim": 64}),
     "DANet": ("ResNet18_vd", {"backbone_indices": [2, 3]}),
-    "PIDNet": ("", {}),
 }
 DET = {
     "MobileNet": {},

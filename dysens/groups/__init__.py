@@ -43,6 +43,7 @@ from dysens.groups._layers import (
     filters_of,
     roles_of,
 )
+from dysens.groups._likeness import Likeness
 from dysens.groups._probe import Probe, Wrong
 from dysens.groups._remembered import may_be_share, remembering
 from dysens.groups._reorder import layouts
@@ -61,6 +62,7 @@ __all__ = [
     "GroupNames",
     "Intake",
     "Layout",
+    "Likeness",
     "Port",
     "Probe",
     "Remembered",

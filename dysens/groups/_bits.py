@@ -86,6 +86,15 @@ class Bits:
                 return path
         return None
 
+    def shows_nothing(self, reach: Reach, size: int) -> bool:
+        """Whether there is a layer at all of whose positions indices (below ``size``) with and without every bit arrive."""
+        every = (1 << (size - 1).bit_length()) - 1
+        return any(
+            ((self._ones[path] & self._zeros[path])[reached] & every == every).all()
+            for path, reached in reach.items()
+            if path in self._ones
+        )
+
     def turns(self, reach: Reach) -> int | None:
         """How many probes it may take to tell several indices at one position apart; None where something hides what moves."""
         asked = self.further(reach)

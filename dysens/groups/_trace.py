@@ -256,11 +256,39 @@ class Tracer:
                 origins[path] = [shared.single(self._reach[path])]
             else:
                 unclear.append(path)
+        suspects = {
+            path: self._reach[path]
+            for path in unclear
+            if shared.shows_nothing(self._reach[path], _exit_size(self._roles[path]))
+        }
+        for some in apart(suspects):
+            self._refuse_mixed(some)
+        unclear = [path for path in unclear if path not in self._graph.reasons]
         for some in apart({path: self._reach[path] for path in unclear}):
             for path, found in self._told_apart(some).items():
                 if found is not None:
                     origins[path] = found
         return origins
+
+    def _refuse_mixed(self, sources: list[str]) -> None:
+        """Say of sources that reach nothing in common which are mixed by something like a layer norm, from three probes.
+
+        The number of the first channel has no bit, those of two others have all between them. Where each of the three alone
+        moves all that its source reaches of a layer, no bit tells channels apart there, and no further probe does.
+        """
+        sizes = {path: _exit_size(self._roles[path]) for path in sources}
+        whole = {path: list(self._reach[path]) for path in sources}
+        for turn in range(3):
+            chosen = {path: np.arange(sizes[path]) == _with_all_bits(sizes[path])[turn] for path in whole}
+            movement = self._probe.perturb(chosen) if chosen else Movement()
+            if movement.flow:
+                return
+            for path, layers in whole.items():
+                reach, moved = self._reach[path], movement.positions
+                whole[path] = [p for p in layers if p in moved and not (reach[p] & ~moved[p]).any()]
+            whole = {path: layers for path, layers in whole.items() if layers}
+        for path, layers in whole.items():
+            self._refuse_as_mixed(path, layers[0])
 
     def _told_apart(self, sources: list[str]) -> dict[str, list[Origin] | None]:
         """The same for sources that reach nothing in common, so that each probe can ask all of them."""
@@ -277,7 +305,7 @@ class Tracer:
             further = bits.further(reach, size)
             if further is None:
                 found[path] = None
-                self._graph.reasons[path] = self._why_mixed(path, bits)
+                self._refuse_unclear(path, bits)
             else:
                 asked[path] = (bits, further)
         # Where the first channel moves all there is, no other numbers will tell them apart.
@@ -296,7 +324,7 @@ class Tracer:
         for path, (own, further) in asked.items():
             found[path] = further.origins() if further.done else None
             if found[path] is None:
-                self._graph.reasons[path] = self._why_mixed(path, own)
+                self._refuse_unclear(path, own)
         return found
 
     def _ask(self, asked: Mapping[str, Further]) -> None:
@@ -313,13 +341,15 @@ class Tracer:
         """
         found: dict[str, tuple[Bits, Further]] = {}
         left = list(sources)
+        tried: set[tuple[int, bytes]] = set()
         while left:
             first, size = left[0], _exit_size(self._roles[left[0]])
             codes = self._numbers(first, size)
-            alike = [path for path in left if _exit_size(self._roles[path]) == size]
-            if codes is None:
+            if codes is None or (size, codes.tobytes()) in tried:
                 left.remove(first)
                 continue
+            tried.add((size, codes.tobytes()))
+            alike = [path for path in left if _exit_size(self._roles[path]) == size]
             coded = self._bits(alike, codes)
             for path in alike:
                 fewer = coded.further(self._reach[path], size)
@@ -331,13 +361,19 @@ class Tracer:
     def _numbers(self, path: str, size: int) -> np.ndarray | None:
         return numbering(size, lambda chosen: self._probe.perturb({path: chosen}), self._reach[path])
 
-    def _why_mixed(self, path: str, bits: Bits) -> str:
+    def _refuse_unclear(self, path: str, bits: Bits) -> None:
         if bits.flow:
-            return self._turns_away(path)
+            self._graph.reasons[path] = self._turns_away(path)
+            return
         mixed = bits.unclear(self._reach[path], _exit_size(self._roles[path]))
         assert mixed is not None
-        self._mixed[path] = mixed
-        return f"its channels are mixed with each other before they reach layer '{mixed}'"
+        self._refuse_as_mixed(path, mixed)
+
+    def _refuse_as_mixed(self, path: str, layer: str) -> None:
+        self._mixed[path] = layer
+        self._graph.reasons[path] = (
+            f"its channels are mixed with each other before they reach layer '{layer}'"
+        )
 
     def _blame_layer_norms(self) -> None:
         """Say so where it is a layer norm that mixes channels: without it they would arrive one by one."""
@@ -407,6 +443,12 @@ def meets(reach: Reach, moved: Mapping[str, np.ndarray]) -> bool:
 
 def _within(reach: Reach, other: Reach) -> bool:
     return all(path in other and not (mask & ~other[path]).any() for path, mask in reach.items())
+
+
+def _with_all_bits(size: int) -> tuple[int, int, int]:
+    """A number below ``size`` without any bit, and two that have all of them between them."""
+    highest = 1 << max(0, (size - 1).bit_length() - 1)
+    return 0, highest - 1, min(highest, size - 1)
 
 
 def _exit_size(role: Role) -> int:

@@ -307,12 +307,21 @@ def _in_full(leaf: Any) -> Any:
 
 @contextmanager
 def in_double_precision(model: paddle.nn.Layer) -> Iterator[None]:
-    """Hold a model's numbers in double precision within this context, to tell rounding from a real difference."""
+    """Hold a model's numbers in double precision within this context, to tell rounding from a real difference.
+
+    What its forward makes without naming a kind (`paddle.zeros(shape)`) is in double precision, too.
+    """
+    kind = paddle.get_default_dtype()
     with preserved(model):
         for tensor in all_tensors(model):
             if tensor.dtype == paddle.float32 and has_storage(tensor):
                 swap_storage(tensor, tensor.detach().astype("float64"))
-        yield
+        try:
+            if kind == "float32":
+                paddle.set_default_dtype("float64")
+            yield
+        finally:
+            paddle.set_default_dtype(kind)
 
 
 def doubled(arguments: Any) -> Any:

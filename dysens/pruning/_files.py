@@ -266,7 +266,7 @@ def check_fits(model: nn.Layer, plan: PrunePlan) -> None:
                 f"The plan is for a network with a layer '{path}', which this one does not have."
             )
         for name, value in values.items():
-            now = layers[path].__dict__.get(name)
+            now = _plain(layers[path].__dict__.get(name))
             if name not in WIDTH_ATTRIBUTES:
                 around = [cut for cut in plan.cuts if _is_around(path, cut.tensor)]
                 if path in roles or not _follows(name, now, value, around):
@@ -278,6 +278,13 @@ def check_fits(model: nn.Layer, plan: PrunePlan) -> None:
                 raise InputError(
                     f"The plan sets '{name}' of layer '{path}' to {value}, and a cut cannot make it wider than {now}."
                 )
+
+
+def _plain(value: Any) -> Any:
+    """A width that a network remembers; some count in NumPy's numbers."""
+    if isinstance(value, np.integer):
+        return int(value)
+    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 
 def _is_around(block: str, tensor: str) -> bool:

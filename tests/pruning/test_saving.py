@@ -270,3 +270,20 @@ def test_a_torn_file_is_a_sentence(saved, ending, share):
         (path.parent / f"torn.{name}").write_bytes(torn)
     with pytest.raises(DysensError):
         load_pruned(made(SmallNet), path.parent / "torn")
+
+
+def test_a_network_that_counts_in_numpys_numbers_is_saved_and_loaded(tmp_path):
+    def net() -> paddle.nn.Layer:
+        paddle.seed(1)
+        widths = np.array([3, 16, 8])
+        layers = [
+            paddle.nn.Conv2D(a, b, 3, padding=1) for a, b in zip(widths, widths[1:])
+        ]  # layers keep the numbers that they are given
+        return paddle.nn.Sequential(layers[0], paddle.nn.ReLU(), layers[1])
+
+    model = net()
+    assert isinstance(model[2]._in_channels, np.integer)
+    ds = DygraphSensitivity(model, SHAPE)
+    ds.prune_vars({group.name: 0.5 for group in ds.groups})
+    save_pruned(model, tmp_path / "net")
+    np.testing.assert_array_equal(outputs(load_pruned(net(), tmp_path / "net")), outputs(model))

@@ -91,14 +91,71 @@ class OcrEvaluator(Evaluator):
     def _measured(self, outputs: Any, batch: Any) -> Any:
         """A metric that has seen this batch only."""
         arrays = _arrays(batch)
-        metric = self._new_metric()
+        metric = self._empty_metric()
         metric(self._post_process(outputs, arrays), arrays)
         return metric
+
+    def _empty_metric(self) -> Any:
+        return self._new_metric()
 
 
 def _arrays(batch: Any) -> list[Any]:
     # The image stays a tensor: nothing here looks at it, and it is most of a batch.
     return [batch[0], *(item.numpy() if isinstance(item, paddle.Tensor) else item for item in batch[1:])]
+
+
+_COUNTS = ("gtCare", "detCare", "detMatched")
+
+
+class ByNeighbours:
+    """PaddleOCR's comparison of boxes, given only those at a time that lie near each other: the same counts, sooner.
+
+    It intersects every labelled box of an image with every detected one. Boxes that do not touch neither match nor ignore each
+    other, so an image falls into parts that can be judged alone. On a page of 120 lines that is most of what a sweep takes.
+
+    Args:
+        evaluator: PaddleOCR's ``DetectionIoUEvaluator``, which judges each part.
+    """
+
+    def __init__(self, evaluator: Any) -> None:
+        self._evaluator = evaluator
+
+    def evaluate_image(
+        self, gt: Sequence[Mapping[str, Any]], pred: Sequence[Mapping[str, Any]]
+    ) -> dict[str, int]:
+        """Labelled, detected and matched boxes of an image."""
+        found = [
+            self._evaluator.evaluate_image([gt[i] for i in labelled], [pred[i] for i in detected])
+            for labelled, detected in _neighbours(_rectangles(gt), _rectangles(pred))
+        ]
+        return {key: sum(part[key] for part in found) for key in _COUNTS}
+
+
+def _rectangles(boxes: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """What each box lies in: left, top, right, bottom."""
+    corners = [np.asarray(box["points"], dtype="float64").reshape(-1, 2) for box in boxes]
+    return np.array([[*each.min(axis=0), *each.max(axis=0)] for each in corners]).reshape(-1, 4)
+
+
+def _neighbours(labelled: np.ndarray, detected: np.ndarray) -> list[tuple[list[int], list[int]]]:
+    """Boxes that touch, or touch what touches them, by their places in order; those that touch nothing are in the first part."""
+    one, other = labelled[:, None], detected[None]
+    touching = ((one[..., :2] <= other[..., 2:]) & (other[..., :2] <= one[..., 2:])).all(axis=-1)
+    near = [[np.flatnonzero(row).tolist() for row in way] for way in (touching, touching.T)]
+    parts = [tuple([place for place, row in enumerate(way) if not row] for way in near)]
+    seen: tuple[set[int], set[int]] = (set(parts[0][0]), set(parts[0][1]))
+    for start in range(len(labelled)):
+        part: tuple[set[int], set[int]] = (set(), set())
+        ahead = [(0, start)]
+        while ahead:
+            side, place = ahead.pop()
+            if place not in seen[side]:
+                seen[side].add(place)
+                part[side].add(place)
+                ahead += [(1 - side, each) for each in near[side][place]]
+        if part[0]:
+            parts.append((sorted(part[0]), sorted(part[1])))
+    return [(list(places), list(others)) for places, others in parts]
 
 
 class TextDetEvaluator(OcrEvaluator):
@@ -107,9 +164,12 @@ class TextDetEvaluator(OcrEvaluator):
     def measure(self, outputs: Any, batch: Any) -> DetCounts:
         """Labelled, detected and matched boxes of the batch."""
         images = self._measured(outputs, batch).results
-        return DetCounts(
-            *(sum(image[key] for image in images) for key in ("gtCare", "detCare", "detMatched"))
-        )
+        return DetCounts(*(sum(image[key] for image in images) for key in _COUNTS))
+
+    def _empty_metric(self) -> Any:
+        metric = self._new_metric()
+        metric.evaluator = ByNeighbours(metric.evaluator)
+        return metric
 
     def _reading(self, image: np.ndarray, answers: Any, arrays: Sequence[Any], row: int) -> Reading:
         _, _, ratio_height, ratio_width = (float(number) for number in arrays[1][row])

@@ -6,9 +6,9 @@
     .venvs/paddle26/bin/python benchmarks/speed --minutes 20  as above, but no part begins after so many minutes
     .venvs/paddle26/bin/python benchmarks/speed --smallest    every part at the smallest size, only to see that it runs
 
-Each part runs in a process of its own, is on disk when it is done, and is told in a line; what was broken off goes on when it is
-called again without --again. On Paddle 3 the same groups are swept as on Paddle 2.6, so that stack goes first. `make bench` runs
-both.
+Each part runs in a process of its own, is on disk when it is done, and is told in a line (all else is in output/bench.log); what
+was broken off goes on when it is called again without --again. On Paddle 3 the same groups are swept as on Paddle 2.6, so that
+stack goes first. `make bench` runs both.
 """
 
 from __future__ import annotations
@@ -170,15 +170,20 @@ def _run(parts: Sequence[str], seconds: float) -> list[str]:
         Those that failed.
     """
     failed, first = [], time.perf_counter()
+    store.LOG.parent.mkdir(exist_ok=True)
     for part in parts:
         start = time.perf_counter()
         if start - first > seconds:
             print("The time is over; called again, it goes on.", flush=True)
             break
         print(f"{store.stack()}: {part}", flush=True)
-        done = subprocess.run([sys.executable, str(Path(__file__).parent), "--here", part], check=False)
+        with store.LOG.open("ab") as log:
+            command = [sys.executable, str(Path(__file__).parent), "--here", part]
+            done = subprocess.run(command, check=False, stdout=log, stderr=log)
         if done.returncode:
             failed.append(part)
+            last = store.LOG.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+            print("\n".join(["  failed:", *last]), flush=True)
         else:
             print(f"  {page.told(part, store.load()[store.stack()][part])}", flush=True)
         print(f"  took {time.perf_counter() - start:.0f} s", flush=True)

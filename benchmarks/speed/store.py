@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SMALLEST = "DYSENS_BENCH_SMALLEST"
 _FILES = ROOT / ("output/bench-smallest" if os.environ.get(SMALLEST) else "docs/benchmarks")
 DATA, PAGE = _FILES.with_suffix(".json"), _FILES.with_suffix(".md")
-LOCK = ROOT / "output" / "bench.lock"
+LOCK, LOG = ROOT / "output" / "bench.lock", ROOT / "output" / "bench.log"
 Figures = dict[str, Any]
 Size = TypeVar("Size")
 

@@ -124,12 +124,16 @@ def ocr_rec(images: int = LINES) -> Subject:
     folder = KEPT / f"lines_{images}"
     if not (folder / "label.txt").exists():
         write_lines(folder, images, seed=2)
-    return _ocr("PP-OCRv4 rec", "ch_PP-OCRv4_rec", folder, [1, 3, 48, 320], images)
+    # A search stops between batches.
+    smaller = ["Eval.loader.batch_size_per_card=8"]
+    return _ocr("PP-OCRv4 rec", "ch_PP-OCRv4_rec", folder, [1, 3, 48, 320], images, smaller)
 
 
-def _ocr(name: str, config: str, folder: Path, shape: list[int], images: int) -> Subject:
+def _ocr(
+    name: str, config: str, folder: Path, shape: list[int], images: int, changes: Sequence[str] = ()
+) -> Subject:
     paths = [f"Eval.dataset.data_dir={folder}", f"Eval.dataset.label_file_list=[{folder}/label.txt]"]
-    task = OcrTask(load_config(ROOT / f"configs/ocr/{config}.yml", paths))
+    task = OcrTask(load_config(ROOT / f"configs/ocr/{config}.yml", [*paths, *changes]))
     task.model.eval()
     program, loader, metric = load_ppocr().program, task.eval_dataloader(), task.new_metric()
     kind = "det" if config.endswith("det") else "rec"

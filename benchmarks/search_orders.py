@@ -32,7 +32,7 @@ from subjects import SUBJECTS  # noqa: E402
 from dysens import DygraphSensitivity  # noqa: E402
 from dysens.compiled import EvaluatorScorer, PartialEvaluation  # noqa: E402
 from dysens.evaluators import Evaluator, Measurements, relative_loss  # noqa: E402
-from dysens.sweep._examiner import Evidence, Examiner  # noqa: E402
+from dysens.sweep import Examiner  # noqa: E402
 
 CONFIDENCE = 0.95
 GROUPS = 8  # spread over the network
@@ -102,9 +102,7 @@ class Replay:
                 seen |= {number: self.known[key][int(order[number])] for number in chunk.members}
         return seen
 
-    def _examine(
-        self, examine: Any, examiner: Examiner, look: PartialEvaluation, then: Any = None
-    ) -> Evidence:
+    def _examine(self, examine: Any, examiner: Examiner, look: PartialEvaluation, then: Any = None) -> Any:
         found = examine(examiner, look, then)
         if found.decided and look.plan is not None:
             self.decisions.append((look.plan.masks, found.estimate.share, examiner.within(found.estimate)))

@@ -138,24 +138,28 @@ def _rectangles(boxes: Sequence[Mapping[str, Any]]) -> np.ndarray:
 
 
 def _neighbours(labelled: np.ndarray, detected: np.ndarray) -> list[tuple[list[int], list[int]]]:
-    """Boxes that touch, or touch what touches them, by their places in order; those that touch nothing are in the first part."""
+    """Parts of an image: boxes that touch, or touch what touches them. Those that touch nothing are one part too.
+
+    Returns:
+        For each part the places of its labelled and of its detected boxes, in order.
+    """
     one, other = labelled[:, None], detected[None]
     touching = ((one[..., :2] <= other[..., 2:]) & (other[..., :2] <= one[..., 2:])).all(axis=-1)
-    near = [[np.flatnonzero(row).tolist() for row in way] for way in (touching, touching.T)]
-    parts = [tuple([place for place, row in enumerate(way) if not row] for way in near)]
-    seen: tuple[set[int], set[int]] = (set(parts[0][0]), set(parts[0][1]))
+    alone = [np.flatnonzero(~touching.any(axis=axis)).tolist() for axis in (1, 0)]
+    parts = [(alone[0], alone[1])]
+    seen = set(alone[0])
     for start in range(len(labelled)):
-        part: tuple[set[int], set[int]] = (set(), set())
-        ahead = [(0, start)]
-        while ahead:
-            side, place = ahead.pop()
-            if place not in seen[side]:
-                seen[side].add(place)
-                part[side].add(place)
-                ahead += [(1 - side, each) for each in near[side][place]]
-        if part[0]:
-            parts.append((sorted(part[0]), sorted(part[1])))
-    return [(list(places), list(others)) for places, others in parts]
+        if start in seen:
+            continue
+        rows = np.zeros(len(labelled), dtype=bool)
+        rows[start], count = True, 0
+        while rows.sum() > count:
+            count = rows.sum()
+            columns = touching[rows].any(axis=0)
+            rows = touching[:, columns].any(axis=1)
+        parts.append((np.flatnonzero(rows).tolist(), np.flatnonzero(columns).tolist()))
+        seen.update(parts[-1][0])
+    return parts
 
 
 class TextDetEvaluator(OcrEvaluator):

@@ -174,6 +174,8 @@ def slim_of(subject: Subject) -> Any:
     try:
         return Slim(subject)
     except Exception as error:  # it fails in ways of its own; the live model is the reference then
+        paddle.disable_static()  # it may leave Paddle in static mode
+        subject.model.eval()
         print(f"PaddleSlim does not run {subject.name}: {type(error).__name__}: {error}"[:300], flush=True)
         return None
 

@@ -144,19 +144,21 @@ def _neighbours(labelled: np.ndarray, detected: np.ndarray) -> list[tuple[list[i
         For each part the places of its labelled and of its detected boxes, in order.
     """
     one, other = labelled[:, None], detected[None]
-    touching = ((one[..., :2] <= other[..., 2:]) & (other[..., :2] <= one[..., 2:])).all(axis=-1)
+    touching: np.ndarray = np.all(
+        (one[..., :2] <= other[..., 2:]) & (other[..., :2] <= one[..., 2:]), axis=-1
+    )
     alone = [np.flatnonzero(~touching.any(axis=axis)).tolist() for axis in (1, 0)]
     parts = [(alone[0], alone[1])]
     seen = set(alone[0])
     for start in range(len(labelled)):
         if start in seen:
             continue
-        rows = np.zeros(len(labelled), dtype=bool)
+        rows: np.ndarray = np.zeros(len(labelled), dtype=bool)
         rows[start], count = True, 0
         while rows.sum() > count:
             count = rows.sum()
-            columns = touching[rows].any(axis=0)
-            rows = touching[:, columns].any(axis=1)
+            columns = np.logical_or.reduce(touching[rows], axis=0)
+            rows = np.logical_or.reduce(touching[:, columns], axis=1)
         parts.append((np.flatnonzero(rows).tolist(), np.flatnonzero(columns).tolist()))
         seen.update(parts[-1][0])
     return parts

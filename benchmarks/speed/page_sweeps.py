@@ -122,9 +122,9 @@ Shares of the seconds of a point in the sweep on one core. A point takes at leas
 cores that never wait take half of what one core takes for them. "Of the limit": how near a point on two cores comes to that.
 
 {table(header, rows)}
-Forwards run beside the measuring of earlier batches, and measuring runs in one thread. "Measuring fills one core from": with so
-many cores the forwards take no longer than it, and more cores gain nothing. On fewer, measuring in further processes could only
-take cores away from forwards, so dysens does not do it.
+Forwards run beside the measuring of earlier batches, except with Paddle 3's own predictor, and measuring runs in one thread.
+"Measuring fills one core from": by these shares, with so many cores the forwards take no longer than it, and more cores gain
+nothing. Measuring in several processes was not tried.
 """
 
 

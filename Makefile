@@ -77,10 +77,11 @@ $(PARTS): venvs
 	[ $$code -ne 5 ] || code=0; [ $$code -eq 0 ] || echo "== $(stack): exit code $$code" >> output/$@.log; \
 	cat output/$@.log; exit $$code
 
-# Needs the machine for itself. What was broken off goes on with `benchmarks/speed PART ...`, see there.
+# Needs the machine for itself. Measures what has no figures yet, so what was broken off goes on; `make bench AGAIN=--again`
+# forgets them all first. Single parts and a time limit: see benchmarks/speed/__main__.py.
 bench: venvs
-	@$(QUIETLY) $(PADDLE26) benchmarks/speed --again
-	@$(QUIETLY) $(PADDLE3) benchmarks/speed --again
+	@failed=0; $(QUIETLY) $(PADDLE26) benchmarks/speed $(AGAIN) || failed=1; \
+	$(QUIETLY) $(PADDLE3) benchmarks/speed $(AGAIN) || failed=1; exit $$failed
 
 lint: .venvs/paddle3/.stamp
 	$(PADDLE3) -m ruff check $(SOURCES)

@@ -109,18 +109,46 @@ def test_differences_are_told_in_samples(page, figures):
 
 def test_how_near_two_cores_come_to_what_they_could_do(page, figures):
     sweep = figures["paddle26"]["sweep mobilenet"]
-    told = {
-        "network": "MobileNetV1",
-        "runtime": "openvino",
-        "processor_seconds": 40.0,
-        "measure_seconds": 10.0,
-    }
+    told = {"network": "MobileNetV1", "runtime": "openvino"}
+    told |= {"forward_seconds": 27.0, "measure_seconds": 9.0, "score_seconds": 0.0}
     told |= {"all_groups": 14, "analysis_seconds": 4.0, "slim_analysis_seconds": 2.0}
-    figures["paddle26"]["sweep mobilenet"] = {**sweep, **told}
-    figures["paddle26"]["sweep mobilenet, one core"] = {**sweep, **told, "point_seconds": 43.2}
+    figures["paddle26"]["sweep mobilenet"] = {**sweep, **told, "point_seconds": 24.0}
+    figures["paddle26"]["sweep mobilenet, one core"] = {**sweep, **told, "point_seconds": 40.0}
     text = page.rendered(figures)
-    assert "| MobileNetV1, Paddle 2.6 | openvino, openvino | 75% | 25% | 75% |" in text
+    row = "| MobileNetV1, Paddle 2.6 | openvino, openvino | 68% | 22% | 0% | 10% | 75% | 4 |"
+    assert row in text
     assert "| MobileNetV1, Paddle 2.6 | 14 | 0.50 | 2.0x |" in text
+
+
+def test_runtimes_are_compared_core_by_core(page):
+    passes = {"paddle, 1": 6.0, "paddle, 2": 4.0, "openvino, 1": 4.0, "openvino, 2": 2.0}
+    part = {way: {"ran": way.split(",")[0], "seconds": s, "baseline": 0.9} for way, s in passes.items()}
+    part["paddle, 2"]["baseline"] = 0.8
+    figures = {"paddle3": {"runtimes ocr": {"network": "PP-OCRv3 det", "images": 20, **part}}}
+    row = "| PP-OCRv3 det, Paddle 3 | 1.50x | 2.00x | 1.50x | 2.00x | 2.00 |"
+    assert row in page.rendered(figures)
+    del figures["paddle3"]["runtimes ocr"]["openvino, 2"]
+    assert "| PP-OCRv3 det, Paddle 3 | 1.50x | not run | 1.50x | not run | 2.00 |" in page.rendered(figures)
+
+
+def test_memory_of_both_stacks(page):
+    peaks = {"model alone": 400.0, "slim": None, "fast": 600.0, "search": 500.0}
+    text = page.rendered({"paddle3": {"memory v4 rec": peaks}})
+    assert "| PP-OCRv4 rec, Paddle 3 | not run | 1.50x | 1.25x |" in text
+
+
+def test_what_old_code_measured_says_so(page, figures):
+    assert "has not been measured again" in page.rendered(figures)
+    figures["paddle26"]["ratios mobilenet"]["version"] = "0.2.0"
+    assert "has not been measured again" not in page.rendered(figures)
+
+
+def test_each_part_is_told_in_a_line(page, figures):
+    ratios = {**figures["paddle26"]["ratios mobilenet"], "network": "MobileNetV1"}
+    assert page.told("ratios mobilenet", ratios) == "MobileNetV1: 40.0x PaddleSlim, 8.0 passes"
+    sweep = {**figures["paddle26"]["sweep mobilenet"], "network": "MobileNetV1", "runtime": "openvino"}
+    told = page.told("sweep mobilenet", sweep)
+    assert told == "MobileNetV1: a point 10.0x, the whole 8.0x PaddleSlim, 0.00 samples apart, openvino"
 
 
 def test_nothing_measured_is_a_page_without_sections(page):

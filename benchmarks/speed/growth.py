@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 
-from store import Figures
+from store import Figures, sized
 from subjects import mobilenet
 
 from dysens import DygraphSensitivity
 
-GROUPS, RATIOS, IMAGES = 7, 3, 64
+GROUPS, RATIOS, IMAGES = 7, *sized((3, 64), (1, 8))
 
 
 def measure() -> Figures:

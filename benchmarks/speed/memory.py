@@ -12,21 +12,20 @@ from typing import Any
 
 import paddle
 import psutil
-from store import Figures, stack
+from store import Figures, sized, stack
 from subjects import SUBJECTS, enlarged, mobilenet, slim_of
 
 from dysens import DygraphSensitivity
 from dysens.data import load_digits
 from dysens.evaluators import MetricEvaluator
 
-WAYS = ("model alone", "slim", "eager", "fast", "search")
-POINTS = 504
-IMAGES = {
-    "mobilenet": 32,
-    "ocr": 8,
-    "v4 det": 8,
-    "v4 rec": 32,
-}  # more take longer, and hold only their own bytes more
+WAYS = ("model alone", "slim", "fast", "search")
+POINTS = sized(252, 126)
+# More take longer, and hold only their own bytes more.
+IMAGES = sized(
+    {"mobilenet": 32, "ocr": 8, "v4 det": 8, "v4 rec": 32, "layout": 4},
+    {"mobilenet": 8, "ocr": 2, "v4 det": 2, "v4 rec": 4, "layout": 2},
+)
 SMALL_SIDE, SMALL_IMAGES = 64, 4  # for many points: memory, not time, is in question
 
 
@@ -65,7 +64,7 @@ def _one_way(name: str, way: str) -> Figures:
         slim.point(slim.groups[len(slim.groups) // 2], 0.5, subject.eval_func())
         return {"peak": _peak()}
     ds = DygraphSensitivity(subject.model, subject.shape)
-    groups = [group.name for group in ds.groups][::6]
+    groups = [group.name for group in ds.groups][:: sized(6, 20)]
     if way == "search":
         ds.search(subject.evaluator, target_vars=groups, progress=False, fast="on")
     else:
@@ -95,7 +94,7 @@ def _many_points(way: str) -> Figures:
     grid = [(step + 1) / (count + 1) for step in range(count)]
     sens = ds.sensitive(evaluator, grid, progress=False, fast="on" if way == "fast" else "off")
     seen = evaluator.mebibytes
-    return {"points": len(sens.points), "after": {str(n): seen[n] for n in (25, 100, 250, len(seen) - 1)}}
+    return {"points": len(sens.points), "after": {str(n): seen[n] for n in (25, 100, len(seen) - 1)}}
 
 
 def _peak() -> float:

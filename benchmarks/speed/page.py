@@ -5,12 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from page_sweeps import LABELS, NAMES, analysis, estimate, limits, samples_between, search, sweeps
+from page_sweeps import (
+    LABELS,
+    NAMES,
+    STACKS,
+    analysis,
+    estimate,
+    limits,
+    runtimes,
+    samples_between,
+    search,
+    sweeps,
+    told,
+)
 from page_table import table
 
 Figures = dict[str, Any]
 
-__all__ = ["mean_cost", "reference_of", "rendered", "samples_apart", "samples_between"]
+__all__ = ["mean_cost", "reference_of", "rendered", "samples_apart", "samples_between", "told"]
 
 TOP = """# How fast it is
 
@@ -38,13 +50,14 @@ def rendered(figures: dict[str, Figures]) -> str:
         TOP.format(machine=_machine(figures), others=_others(figures), **counts),
         sweeps(slim, new),
         limits(slim, new),
+        runtimes(slim, new),
         _points(slim, new),
         _breakdown(slim),
         search(slim, new),
         estimate(slim, new),
         _growth(slim),
         analysis(slim, new),
-        _memory(slim),
+        _memory(slim, new),
         _reuse(slim),
     ]
     return "\n".join(section for section in sections if section)
@@ -53,8 +66,8 @@ def rendered(figures: dict[str, Figures]) -> str:
 def _machine(figures: dict[str, Figures]) -> str:
     """In words, and both if the stacks were measured on two machines."""
     machines = [parts["machine"] for parts in figures.values() if "machine" in parts]
-    told = {f"{m['cores']} cores ({m['processor']} with {m['vectors'] or 'no AVX2'})" for m in machines}
-    return " and another with ".join(sorted(told)) or "a few cores"
+    words = {f"{m['cores']} cores ({m['processor']} with {m['vectors'] or 'no AVX2'})" for m in machines}
+    return " and another with ".join(sorted(words)) or "a few cores"
 
 
 def _others(figures: dict[str, Figures]) -> str:
@@ -67,12 +80,13 @@ def _others(figures: dict[str, Figures]) -> str:
         and part.get("runtime")
         and not name.startswith(("sweep mob", "sweep ocr"))
     }
-    told = ", ".join(f"{network} ({images} images)" for network, images in found.items())
-    return f" Of these, sweeps were measured too, with released weights: {told}." if told else ""
+    listed = ", ".join(f"{network} ({images} images)" for network, images in found.items())
+    return f" Of these, sweeps were measured too, with released weights: {listed}." if listed else ""
 
 
 def _images(figures: dict[str, Figures], name: str) -> int | str:
-    found = [parts[f"points {name}"]["images"] for parts in figures.values() if f"points {name}" in parts]
+    names = (f"sweep {name}", f"points {name}")
+    found = [parts[part]["images"] for parts in figures.values() for part in names if part in parts]
     return found[0] if found else "?"
 
 
@@ -180,17 +194,23 @@ proportional; it is lower where what is paid once (compiling, comparing, the bas
 {table(["doubled", "from, to", "time", "exponent"], rows)}"""
 
 
-def _memory(slim: Figures) -> str:
+def _memory(slim: Figures, new: Figures) -> str:
     rows = []
-    for name, network in NAMES.items():
-        part = slim.get(f"memory {name}")
-        if part is not None:
-            alone = part["model alone"]
-            ways = ("slim", "eager", "fast", "search")
-            rows.append([network, *(f"{part[way] / alone:.2f}x" if part[way] else "not run" for way in ways)])
+    for stack, parts in zip(STACKS, (slim, new)):
+        for name, network in NAMES.items():
+            part = parts.get(f"memory {name}")
+            if part is not None:
+                cells = [part.get(way) for way in ("slim", "fast", "search")]
+                alone = part["model alone"]
+                rows.append(
+                    [
+                        f"{network}, {stack}",
+                        *(f"{each / alone:.2f}x" if each else "not run" for each in cells),
+                    ]
+                )
     if not rows:
         return ""
-    header = ["network", "PaddleSlim", "dysens, live model", "compiled", "search"]
+    header = ["network", "PaddleSlim", "compiled sweep", "search"]
     text = f"""## Memory
 
 Peak of the process, against one that builds the network and its data and evaluates once. Each in a process of its own.
@@ -217,6 +237,7 @@ def _reuse(slim: Figures) -> str:
     rows = [
         [network, str(figures["points"]), f"{figures['without'] / figures['with']:.2f}x"]
         for network, figures in part.items()
+        if network != "version"
     ]
     return f"""## Shared beginnings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -63,14 +64,19 @@ def sweeps(slim: Figures, new: Figures) -> str:
     if not rows:
         return ""
     header = ["network", "reference", "groups x ratios", "one core", "two cores"]
+    sampled = " or ".join(
+        sorted(
+            {str(len(p["sample"])) for each in (slim, new) for n, p in each.items() if n.startswith("sweep")}
+        )
+    )
     header += ["a point, one core", "a point, two cores", "samples apart"]
     return f"""## A whole sweep
 
-`ds.sensitive(evaluator, sen_file=...)` over all groups that PaddleSlim finds too, nine ratios each, with everything in it: the
-baseline, compiling and comparing with the live model, ranking the filters, the journal. The reference would take up to a
-quarter of an hour for each, so **its time is the mean of eight of its points**, spread over groups and ratios, half of them
-measured before and half after the sweep in the same process, **times the number of points** (and one more for the baseline).
-Wall time.
+`ds.sensitive(evaluator, sen_file=...)` over groups spread over those that PaddleSlim finds too, nine ratios each, with everything
+in it: the baseline, compiling and comparing with the live model, ranking the filters, the journal. The reference would take many
+minutes for each, so **its time is the mean of {sampled} of its points**, spread over groups and ratios, half of them measured
+before and half after the sweep in the same process, **times the number of points** (and one more for the baseline). Wall time.
+What is paid once weighs the more, the fewer groups are swept.
 
 {table(header, rows)}
 "A point": the mean over the sweep's points of the seconds that the journal gives them, against the mean of the reference's; it
@@ -85,28 +91,90 @@ def limits(slim: Figures, new: Figures) -> str:
     for stack, parts in zip(STACKS, (slim, new)):
         for name, network in NAMES.items():
             one, two = parts.get(f"sweep {name}, one core"), parts.get(f"sweep {name}")
-            if one is None or two is None or not one.get("runtime") or not two.get("runtime"):
+            if one is None or two is None or "forward_seconds" not in one:
                 continue
-            measured = one["measure_seconds"] / one["processor_seconds"]
-            limit = one["point_seconds"] / one["points"] / 2
+            spent = [one[f"{what}_seconds"] for what in ("forward", "measure", "score")]
+            limit = sum(spent) / one["points"] / 2
             rows.append(
                 [
                     f"{network}, {stack}",
                     f"{one['runtime']}, {two['runtime']}",
-                    f"{1 - measured:.0%}",
-                    f"{measured:.0%}",
+                    *(f"{seconds / one['point_seconds']:.0%}" for seconds in spent),
+                    f"{1 - sum(spent) / one['point_seconds']:.0%}",
                     f"{limit / (two['point_seconds'] / two['points']):.0%}",
+                    str(math.ceil(sum(spent) / spent[1])),
                 ]
             )
     if not rows:
         return ""
-    header = ["network", "runtime on one core, on two", "forward and the rest", "post-process and metric"]
+    header = [
+        "network",
+        "runtime on one core, on two",
+        "forward",
+        "post-process and matching",
+        "score",
+        "rest",
+    ]
+    header += ["of the limit, two cores", "measuring fills one core from"]
     return f"""## Where the time of a compiled point goes
 
-Shares of the processor seconds of the sweep on one core. A point takes at least its forward and its measuring; two cores that
-never wait take half of what one core takes. "Of that limit": how near a point on two cores comes to it.
+Shares of the seconds of a point in the sweep on one core. A point takes at least its forward, its measuring and its score; two
+cores that never wait take half of what one core takes for them. "Of the limit": how near a point on two cores comes to that.
 
-{table([*header, "of that limit, two cores"], rows)}"""
+{table(header, rows)}
+Forwards run beside the measuring of earlier batches, except with Paddle 3's own predictor, and measuring runs in one thread.
+"Measuring fills one core from": by these shares, with so many cores the forwards take no longer than it, and more cores gain
+nothing. Measuring in several processes was not tried.
+"""
+
+
+def runtimes(slim: Figures, new: Figures) -> str:
+    """OpenVINO beside Paddle's predictor."""
+    rows = []
+    for stack, parts in zip(STACKS, (slim, new)):
+        for name, network in NAMES.items():
+            part = parts.get(f"runtimes {name}")
+            if part is None:
+                continue
+            cells = []
+            for cores in (1, 2):
+                ways = [part.get(f"{way}, {cores}") for way in ("paddle", "openvino")]
+                both = all(way is not None and way["ran"] != "live" for way in ways)
+                cells.append(f"{ways[0]['seconds'] / ways[1]['seconds']:.2f}x" if both else "not run")
+            for way in ("paddle", "openvino"):
+                one, two = part.get(f"{way}, 1"), part.get(f"{way}, 2")
+                cells.append(f"{one['seconds'] / two['seconds']:.2f}x" if one and two else "not run")
+            scores = [way["baseline"] for way in part.values() if isinstance(way, dict)]
+            cells.append(f"{(max(scores) - min(scores)) * part['images']:.2f}")
+            rows.append([f"{network}, {stack}", *cells])
+    if not rows:
+        return ""
+    header = ["network", "OpenVINO against Paddle, one core", "two cores"]
+    header += ["Paddle on two cores against one", "OpenVINO on two against one", "scores apart, in samples"]
+    return f"""## OpenVINO beside Paddle's predictor
+
+A pass over all data with nothing removed, measuring included: the shortest of several. Paddle 3's predictor keeps Python's lock,
+so that it computes one batch at a time on two threads, and nothing is measured meanwhile.
+
+{table(header, rows)}"""
+
+
+def told(name: str, part: Figures) -> str:
+    """One part in a line, for whoever watches the run."""
+    if name.startswith("sweep"):
+        return (
+            f"{part['network']}: a point {once_running(part)}, the whole {reference_seconds(part) / part['seconds']:.1f}x "
+            f"{LABELS[part['reference']]}, {samples_between(part):.2f} samples apart, {part['runtime']}"
+        )
+    if name.startswith("ratios"):
+        speed = reference_seconds(part) / part["seconds"]
+        return f"{part['network']}: {speed:.1f}x {LABELS[part['reference']]}, {part['passes']:.1f} passes"
+    plain = {
+        key: value for key, value in part.items() if key not in ("losses", "points", "common", "version")
+    }
+    return ", ".join(
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in plain.items()
+    )
 
 
 def analysis(slim: Figures, new: Figures) -> str:
@@ -135,14 +203,18 @@ def analysis(slim: Figures, new: Figures) -> str:
 Finding the groups, and proving each of them by a cut; PaddleSlim proves nothing.
 
 {table(header, rows)}"""
-    part = slim.get("compress")
-    if part is None:
+    lines = [
+        [f"{network}, {stack}", f"{figures['seconds'] / figures['evaluation']:.1f}"]
+        for stack, parts in zip(STACKS, (slim, new))
+        for network, figures in parts.get("compress", {}).items()
+        if network != "version"
+    ]
+    if not lines:
         return text
-    told = [[network, f"{f['seconds'] / f['evaluation']:.1f}"] for network, f in part.items()]
     return f"""{text}
-`ds.compress(evaluator, flops=0.5)`, analysis not counted, in evaluations of the live model (Paddle 2.6, processor seconds):
+`ds.compress(evaluator, flops=0.5)`, analysis not counted, in evaluations of the live model (processor seconds):
 
-{table(["network", "evaluations"], told)}"""
+{table(["network", "evaluations"], lines)}"""
 
 
 def within_one_step(part: Figures, expected: dict[str, float]) -> str:
@@ -151,15 +223,23 @@ def within_one_step(part: Figures, expected: dict[str, float]) -> str:
     return f"{np.mean([step <= 1 for step in steps]):.0%}"
 
 
+_OLD_SEARCH = """
+These figures were measured with a search that took part of the data at its word. Since then a decision also allows for
+losses that sit in few samples or in whole batches (`benchmarks/search_confidence.py`), and takes more data; the section
+has not been measured again, so take it as a bound: a search is slower than this now.
+"""
+
+
 def search(slim: Figures, new: Figures) -> str:
     """How much faster ratios are found than by the reference's whole grid."""
-    rows, images = [], {}
+    rows, images, old = [], {}, False
     for stack, parts in zip(STACKS, (slim, new)):
         for name, network in NAMES.items():
             part, grid = parts.get(f"ratios {name}"), parts.get(f"grid {name}")
             if part is None or grid is None:
                 continue
             images[network] = part["images"]
+            old = old or "version" not in part
             rows.append(
                 [
                     f"{network}, {stack}",
@@ -187,19 +267,15 @@ def search(slim: Figures, new: Figures) -> str:
 `ds.search(evaluator, target_loss={TARGET})` against the reference's whole grid of nine ratios, everything included
 (compiling, the baseline, spot checks). The sets are larger here than above, as users' are, because a search can stop
 early only where there is something to stop before: {sets}. The reference's time is again the mean of its sampled points
-(three) times the number of points.
+times the number of points.
 
 {table(header, rows)}
-Groups are spread over the network, 16 at most; wall time on two cores. "Near": the share of groups whose ratio is at
+Groups are spread over the network; wall time on two cores. "Near": the share of groups whose ratio is at
 most one step (0.1) from the one that the whole grid gives. Where losses do not rise throughout, a grid allows more than
 one choice: PaddleSlim takes the largest ratio of all that lose no more than {TARGET}, a cautious user the last one
 before the first that loses more. That grid was measured by dysens; "samples apart" says how far it is from PaddleSlim's
 at the sampled points. "Answers above 0": a group that may lose nothing at all is found out soon.
-
-These figures were measured with a search that took part of the data at its word. Since then a decision also allows for
-losses that sit in few samples or in whole batches (`benchmarks/search_confidence.py`), and takes more data; the section
-has not been measured again, so take it as a bound: a search is slower than this now.
-"""
+{_OLD_SEARCH if old else ""}"""
 
 
 def estimate(slim: Figures, new: Figures) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import paddle
-from store import Figures
+from store import Figures, sized
 from subjects import SUBJECTS, Subject, slim_of, spread
 
 from dysens import DygraphSensitivity
 from dysens.evaluators import Evaluator
 
-SAMPLE = 5
+SAMPLE = sized(3, 1)
 EXTRA = 0.45
 
 
@@ -82,6 +82,11 @@ class Clock:
         return found
 
     @property
+    def calls(self) -> int:
+        """How many scores there were."""
+        return len(self._ends)
+
+    @property
     def last(self) -> float:
         """Seconds of the last point."""
         return self._ends[-1] - self._ends[-2]
@@ -92,6 +97,8 @@ class Clocked(Evaluator):
 
     Attributes:
         measure_seconds: Processor seconds of this thread in `measure` so far.
+        score_seconds: The same in `score`.
+        forward_seconds: Seconds in `forward`, by the clock on the wall.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
@@ -99,7 +106,11 @@ class Clocked(Evaluator):
         self.higher_is_better = evaluator.higher_is_better
         self._evaluator = evaluator
         self.clock = Clock(evaluator.score)
-        self.measure_seconds = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was spent so far."""
+        self.measure_seconds = self.score_seconds = self.forward_seconds = 0.0
 
     def batches(self) -> Iterable[Any]:
         return self._evaluator.batches()
@@ -114,7 +125,23 @@ class Clocked(Evaluator):
         return found
 
     def score(self, measurements: Sequence[Any]) -> float:
-        return self.clock(measurements)
+        start = time.thread_time()
+        found = self.clock(measurements)
+        self.score_seconds += time.thread_time() - start
+        if self.clock.calls == 1:  # the baseline, with all that is done once
+            self.restart()
+        return found
+
+    def around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The scorer's forward of a chunk, clocked."""
+
+        def clocked(*arguments: Any) -> Any:
+            start = time.perf_counter()
+            found = forward(*arguments)
+            self.forward_seconds += time.perf_counter() - start
+            return found
+
+        return clocked
 
 
 def _breakdown(subject: Subject) -> Figures:

@@ -6,15 +6,17 @@ import math
 import time
 
 from grid import TARGET
-from store import Figures, load, stack
+from store import Figures, load, sized, stack
 from subjects import SUBJECTS, Subject, slim_of, spread
 from sweeps import common_groups, reference_point
 
 from dysens import DygraphSensitivity, Sensitivities
 
-IMAGES = {"mobilenet": 597, "ocr": 96}  # a search stops early where there is more to stop before
-MOST_GROUPS = 12  # spread over the network: the whole grid is measured too, to compare with
-SAMPLE = 3  # points of the reference
+IMAGES = sized(
+    {"mobilenet": 400, "ocr": 64, "v4 rec": 96}, {"mobilenet": 16, "ocr": 6, "v4 rec": 8}
+)  # a search stops early where there is more to stop before
+MOST_GROUPS = sized(8, 1)  # spread over the network: the whole grid is measured too, to compare with
+SAMPLE = sized(2, 1)  # points of the reference
 
 
 def measure_grid(name: str) -> Figures:

@@ -7,14 +7,14 @@ from unittest.mock import patch
 
 import numpy as np
 import paddle
-from store import Figures
+from store import Figures, sized
 from subjects import ocr_det
 
 from dysens import DygraphSensitivity
 from dysens.compiled import EvaluatorScorer
 from dysens.evaluators import Evaluator, UpdateEvaluator
 
-IMAGES, SIDE, SCENES = 32, 128, 8
+IMAGES, SIDE, SCENES = sized((32, 128, 4), (8, 32, 1))
 
 
 class Confidence:

@@ -1,4 +1,8 @@
-"""The raw figures, docs/benchmarks.json: by stack, then by part. Each part is written when it is done."""
+"""The raw figures, docs/benchmarks.json: by stack, then by part. Each part is written when it is done.
+
+With DYSENS_BENCH_SMALLEST set, every part runs at the smallest size that runs at all, and its figures, which mean nothing, go to
+output/bench-smallest.json: for trying a change before a long run.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,25 @@ import json
 import os
 import platform
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import paddle
 from filelock import FileLock
 
-DOCS = Path(__file__).parents[2] / "docs"
-DATA, PAGE = DOCS / "benchmarks.json", DOCS / "benchmarks.md"
-LOCK = Path(__file__).parents[2] / "output" / "bench.lock"
+from dysens import __version__
+
+ROOT = Path(__file__).parents[2]
+SMALLEST = "DYSENS_BENCH_SMALLEST"
+_FILES = ROOT / ("output/bench-smallest" if os.environ.get(SMALLEST) else "docs/benchmarks")
+DATA, PAGE = _FILES.with_suffix(".json"), _FILES.with_suffix(".md")
+LOCK, LOG = ROOT / "output" / "bench.lock", ROOT / "output" / "bench.log"
 Figures = dict[str, Any]
+Size = TypeVar("Size")
+
+
+def sized(full: Size, smallest: Size) -> Size:
+    """The size to measure at."""
+    return smallest if os.environ.get(SMALLEST) else full
 
 
 def stack() -> str:
@@ -29,10 +43,23 @@ def load() -> dict[str, Figures]:
 
 def save(part: str, figures: Figures) -> None:
     """Replace one part's figures of this stack."""
+    LOCK.parent.mkdir(exist_ok=True)
     with FileLock(LOCK):
         everything = load()
+        figures = {**figures, "version": __version__}
         everything.setdefault(stack(), {}).update({part: figures, "machine": machine()})
-        DATA.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n")
+        _write(everything)
+
+
+def forget() -> None:
+    """Drop all figures of this stack."""
+    LOCK.parent.mkdir(exist_ok=True)
+    with FileLock(LOCK):
+        _write({name: parts for name, parts in load().items() if name != stack()})
+
+
+def _write(everything: dict[str, Figures]) -> None:
+    DATA.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n")
 
 
 def machine() -> Figures:

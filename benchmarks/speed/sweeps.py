@@ -8,15 +8,17 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from points import Clocked, remembering
-from store import Figures, load
+from store import Figures, load, sized
 from subjects import SUBJECTS, Subject, slim_of, spread
 
 from dysens import DygraphSensitivity
+from dysens.compiled import EvaluatorScorer
 
-SAMPLE = 4
-MOST_GROUPS = 12  # spread over the network: a point costs what it costs, however many there are
+SAMPLE = sized(4, 2)
+MOST_GROUPS = sized(8, 1)  # spread over the network: a point costs what it costs, however many there are
 
 
 def measure(name: str) -> Figures:
@@ -32,7 +34,8 @@ def measure(name: str) -> Figures:
     sample = spread(groups, SAMPLE)
     rows = [reference_point(subject, ds, slim, *point, baseline) for point in sample[::2]]
     clocked = Clocked(subject.evaluator)
-    with tempfile.TemporaryDirectory() as folder:
+    forward = clocked.around(EvaluatorScorer._forward)
+    with tempfile.TemporaryDirectory() as folder, patch.object(EvaluatorScorer, "_forward", forward):
         journal = Path(folder, "sweep.jsonl")
         start, worked = time.perf_counter(), time.process_time()
         sens = ds.sensitive(clocked, sen_file=journal, target_vars=groups, progress=False, fast="on")
@@ -47,6 +50,7 @@ def measure(name: str) -> Figures:
         "images": subject.samples,
         "baseline": baseline,
         "groups": len(groups),
+        "names": groups,
         "all_groups": len(ds.groups),
         "analysis_seconds": analysis,
         "slim_analysis_seconds": slim.analysis_seconds if slim is not None else None,
@@ -54,19 +58,18 @@ def measure(name: str) -> Figures:
         "points": len(sens.points),
         "seconds": seconds,
         "processor_seconds": worked,
+        "forward_seconds": clocked.forward_seconds,
         "measure_seconds": clocked.measure_seconds,
+        "score_seconds": clocked.score_seconds,
         "point_seconds": sum(point.seconds for point in sens.points),
         "sample": rows,
     }
 
 
 def common_groups(name: str, ds: DygraphSensitivity, slim: Any = None) -> list[str]:
-    """The groups that PaddleSlim finds too, where it does not run as the points part noted them: names are the same there."""
-    found = (
-        slim.groups
-        if slim is not None
-        else load().get("paddle26", {}).get(f"points {name}", {}).get("common")
-    )
+    """The groups that PaddleSlim finds too; where it does not run, those that were swept where it does: names are the same."""
+    noted = load().get("paddle26", {}).get(f"sweep {name}", {}).get("names")
+    found = slim.groups if slim is not None else noted
     return [group.name for group in ds.groups if found is None or group.name in found]
 
 

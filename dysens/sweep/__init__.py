@@ -1,6 +1,7 @@
 """Measuring how much accuracy each group is worth: sweep, search, and the processes that share them."""
 
 from dysens.sweep._estimate import TaylorCurves, taylor_curves
+from dysens.sweep._examiner import Examiner
 from dysens.sweep._executors import (
     Executor,
     Here,
@@ -25,6 +26,7 @@ __all__ = [
     "Build",
     "Built",
     "Comparison",
+    "Examiner",
     "Executor",
     "Forecast",
     "Greeting",

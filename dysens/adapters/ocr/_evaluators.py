@@ -91,14 +91,77 @@ class OcrEvaluator(Evaluator):
     def _measured(self, outputs: Any, batch: Any) -> Any:
         """A metric that has seen this batch only."""
         arrays = _arrays(batch)
-        metric = self._new_metric()
+        metric = self._empty_metric()
         metric(self._post_process(outputs, arrays), arrays)
         return metric
+
+    def _empty_metric(self) -> Any:
+        return self._new_metric()
 
 
 def _arrays(batch: Any) -> list[Any]:
     # The image stays a tensor: nothing here looks at it, and it is most of a batch.
     return [batch[0], *(item.numpy() if isinstance(item, paddle.Tensor) else item for item in batch[1:])]
+
+
+_COUNTS = ("gtCare", "detCare", "detMatched")
+
+
+class ByNeighbours:
+    """PaddleOCR's comparison of boxes, given only those at a time that lie near each other: the same counts, sooner.
+
+    It intersects every labelled box of an image with every detected one. Boxes that do not touch neither match nor ignore each
+    other, so an image falls into parts that can be judged alone. On a page of 120 lines that is most of what a sweep takes.
+
+    Args:
+        evaluator: PaddleOCR's ``DetectionIoUEvaluator``, which judges each part.
+    """
+
+    def __init__(self, evaluator: Any) -> None:
+        self._evaluator = evaluator
+
+    def evaluate_image(
+        self, gt: Sequence[Mapping[str, Any]], pred: Sequence[Mapping[str, Any]]
+    ) -> dict[str, int]:
+        """Labelled, detected and matched boxes of an image."""
+        found = [
+            self._evaluator.evaluate_image([gt[i] for i in labelled], [pred[i] for i in detected])
+            for labelled, detected in _neighbours(_rectangles(gt), _rectangles(pred))
+        ]
+        return {key: sum(part[key] for part in found) for key in _COUNTS}
+
+
+def _rectangles(boxes: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """What each box lies in: left, top, right, bottom."""
+    corners = [np.asarray(box["points"], dtype="float64").reshape(-1, 2) for box in boxes]
+    return np.array([[*each.min(axis=0), *each.max(axis=0)] for each in corners]).reshape(-1, 4)
+
+
+def _neighbours(labelled: np.ndarray, detected: np.ndarray) -> list[tuple[list[int], list[int]]]:
+    """Parts of an image: boxes that touch, or touch what touches them. Those that touch nothing are one part too.
+
+    Returns:
+        For each part the places of its labelled and of its detected boxes, in order.
+    """
+    one, other = labelled[:, None], detected[None]
+    touching: np.ndarray = np.all(
+        (one[..., :2] <= other[..., 2:]) & (other[..., :2] <= one[..., 2:]), axis=-1
+    )
+    alone = [np.flatnonzero(~touching.any(axis=axis)).tolist() for axis in (1, 0)]
+    parts = [(alone[0], alone[1])]
+    seen = set(alone[0])
+    for start in range(len(labelled)):
+        if start in seen:
+            continue
+        rows: np.ndarray = np.zeros(len(labelled), dtype=bool)
+        rows[start], count = True, 0
+        while rows.sum() > count:
+            count = rows.sum()
+            columns = np.logical_or.reduce(touching[rows], axis=0)
+            rows = np.logical_or.reduce(touching[:, columns], axis=1)
+        parts.append((np.flatnonzero(rows).tolist(), np.flatnonzero(columns).tolist()))
+        seen.update(parts[-1][0])
+    return parts
 
 
 class TextDetEvaluator(OcrEvaluator):
@@ -107,9 +170,12 @@ class TextDetEvaluator(OcrEvaluator):
     def measure(self, outputs: Any, batch: Any) -> DetCounts:
         """Labelled, detected and matched boxes of the batch."""
         images = self._measured(outputs, batch).results
-        return DetCounts(
-            *(sum(image[key] for image in images) for key in ("gtCare", "detCare", "detMatched"))
-        )
+        return DetCounts(*(sum(image[key] for image in images) for key in _COUNTS))
+
+    def _empty_metric(self) -> Any:
+        metric = self._new_metric()
+        metric.evaluator = ByNeighbours(metric.evaluator)
+        return metric
 
     def _reading(self, image: np.ndarray, answers: Any, arrays: Sequence[Any], row: int) -> Reading:
         _, _, ratio_height, ratio_width = (float(number) for number in arrays[1][row])

@@ -38,6 +38,27 @@ def test_rounding_is_told_from_a_difference(got, live, same):
     assert is_rounding(answers(got), answers(live), [EXACT]) is same
 
 
+def test_probabilities_are_judged_by_their_logarithms():
+    """One steep place differs by many times the live network's rounding, and is rounding all the same; classes that changed places
+    are none."""
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 8, (4, 40, 300))
+
+    def softmax(values):
+        parts = np.exp(values - values.max(axis=-1, keepdims=True))
+        return parts / parts.sum(axis=-1, keepdims=True)
+
+    exact, noise = softmax(logits), random.normal(0, 2e-4, logits.shape)
+    steep = np.zeros_like(logits)
+    steep[0, 0, logits[0, 0].argsort()[-1]] = 4e-3
+    live = softmax(logits + noise)
+    assert is_rounding([softmax(logits - noise + steep)], [live], [exact])
+    swapped = logits - noise
+    swapped[..., [0, 1]] = swapped[..., [1, 0]]
+    assert not is_rounding([softmax(swapped)], [live], [exact])
+    assert not is_rounding([softmax(1.01 * logits)], [live], [exact])
+
+
 def test_other_shapes_are_no_rounding():
     assert not is_rounding([EXACT[:, :1]], answers(0.1), [EXACT])
     assert not is_rounding([EXACT, EXACT], answers(0.1), [EXACT])

@@ -39,7 +39,7 @@ def test_rounding_is_told_from_a_difference(got, live, same):
 
 
 def test_probabilities_are_judged_by_their_logarithms():
-    """One steep place differs by many times the live network's rounding, and is rounding all the same; classes that changed places
+    """One steep place differs by many times the network's rounding, and is rounding all the same; classes that changed places
     are none."""
     random = np.random.default_rng(0)
     logits = random.normal(0, 8, (4, 40, 300))

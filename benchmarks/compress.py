@@ -219,9 +219,9 @@ def page(rows: list[dict[str, Any]]) -> str:
     lines = [
         HEAD.read_text(encoding="utf-8").rstrip(),
         "",
-        "| network | FLOPs removed | way | score, whole | score, cut | fine-tuned | time left | CPU s to decide "
-        "| masked against cut | live against exported |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| network | FLOPs removed | way | score, whole | score, cut | points lost | fine-tuned | points lost | time left "
+        "| CPU s to decide | masked against cut | live against exported |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     order = [list(NETWORKS), list(WAYS)]
     keys = sorted({(order[0].index(r["network"]), r["budget"], order[1].index(r["way"])) for r in rows})
@@ -230,7 +230,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         some = [r for r in rows if (r["network"], r["budget"], r["way"]) == (network, budget, way)]
         lines.append(
             f"| {network} | {budget:.0%} | {WAYS[way]} | {_mean(some, lambda r: r['whole'])} | "
-            f"{_mean(some, lambda r: r['score'])} | {_mean(some, lambda r: r['trained'])} | "
+            f"{_mean(some, lambda r: r['score'])} | {_mean(some, lambda r: _points(r, 'score'), 1)} | "
+            f"{_mean(some, lambda r: r['trained'])} | {_mean(some, lambda r: _points(r, 'trained'), 1)} | "
             f"{_mean(some, lambda r: r['ms_after'] / r['ms_before'], 2)}{_busy(some)} | "
             f"{statistics.mean(r['seconds'] for r in some):.0f} | "
             f"{max(r['proof'] for r in some):.0e} | {max(r['exported'] for r in some):.0e} |"
@@ -239,6 +240,11 @@ def page(rows: list[dict[str, Any]]) -> str:
     most = max((row["memory"] for row in rows), default=0.0)
     lines += ["", f"Restored afterwards: {exact}. Largest memory of a whole run: {most:.0f} MiB."]
     return "\n".join([*lines, *costs_table(stored(COSTS), rows), *times_table(stored(TIMES)), ""])
+
+
+def _points(row: dict[str, Any], key: str) -> float | None:
+    """What a score is below the whole network's, in hundredths."""
+    return None if row[key] is None else 100 * (row["whole"] - row[key])
 
 
 def _busy(rows: list[dict[str, Any]]) -> str:

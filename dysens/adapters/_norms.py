@@ -18,12 +18,16 @@ from paddle import nn
 from dysens.adapters._shared import seeded
 from dysens.errors import in_a_sentence
 from dysens.flags import setting
-from dysens.model import preserved
+from dysens.model import leaves, preserved
+from dysens.progress import progress
 
 logger = logging.getLogger(__name__)
 
 FREEZE = "freeze_norm"  # of a config: whether batch norms keep their statistics; by default that is measured
-BATCHES = 4  # to compare them on
+BATCHES, IMAGES = (
+    4,
+    64,
+)  # to compare them on at most: a stock recogniser has 128 lines in a batch, and one is enough
 BATCH_NORMS = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm)
 
 
@@ -98,13 +102,31 @@ def losses_by_statistics(
 ) -> tuple[float, float]:
     """The mean loss on a few training batches with the statistics that batch norms have, and with the batches' own."""
     with seeded(seed):
-        batches = list(islice(loader, BATCHES))
+        batches = _few(loader)
 
-    def measured() -> float:
-        with preserved(network), seeded(seed), paddle.no_grad():
-            network.train()
-            return sum(float(loss(batch)) for batch in batches) / len(batches)
+    with progress(2 * len(batches), "compare batch norms", unit="batch") as shown:
 
-    with frozen_norms(norms):
-        kept = measured()
-    return kept, measured()
+        def measured(before: int) -> float:
+            total = 0.0
+            with preserved(network), seeded(seed), paddle.no_grad():
+                network.train()
+                for number, batch in enumerate(batches):
+                    total += float(loss(batch))
+                    shown.reach(before + number + 1)
+            return total / len(batches)
+
+        with frozen_norms(norms):
+            kept = measured(0)
+        return kept, measured(len(batches))
+
+
+def _few(loader: Iterable[Any]) -> list[Any]:
+    """The first batches, as many as are needed."""
+    found: list[Any] = []
+    images = 0
+    for batch in islice(loader, BATCHES):
+        found.append(batch)
+        images += max((leaf.shape[0] for leaf in leaves(batch) if getattr(leaf, "ndim", 0) == 4), default=0)
+        if images >= IMAGES:
+            break
+    return found

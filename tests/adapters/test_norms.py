@@ -61,6 +61,20 @@ def test_measuring_leaves_the_network_as_it_was(network):
     assert network[1]._use_global_stats is None
 
 
+@pytest.mark.parametrize(("size", "taken"), [(4, 4), (40, 2), (128, 1)])
+def test_large_batches_are_not_all_taken(network, size, taken):
+    """A stock recogniser has 128 lines in a batch, and each of them goes through its training branches."""
+    seen = []
+
+    def loss(batch):
+        seen.append(batch)
+        return paddle.zeros([1])
+
+    loader = [{"image": paddle.zeros([size, 3, 8, 8]), "im_id": paddle.zeros([size, 1])} for _ in range(6)]
+    losses_by_statistics(network, norms_of(network), loader, loss, 0)
+    assert len(seen) == 2 * taken
+
+
 def test_a_loss_that_cannot_be_had_is_said(network, caplog):
     def fails(batch):
         raise KeyError("gt_bbox")

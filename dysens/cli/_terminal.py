@@ -165,6 +165,7 @@ class CommandParser(argparse.ArgumentParser):
         "output": ["-o"],
         "evaluator": ["-e"],
         "skip_vars": ["--skip"],
+        "quiet": ["-q"],
     }
     repeats: ClassVar[bool] = False
 
@@ -194,7 +195,12 @@ class CommandParser(argparse.ArgumentParser):
         """End the program: there is no such option."""
         known = [name for action in self._actions for name in action.option_strings]
         word = unknown[0].partition("=")[0]
-        if word.startswith("-"):
+        if len(word) == 2 and word.startswith(
+            "-"
+        ):  # any two letters with a dash are alike: suggest by the letter
+            known = [name for name in known if name.startswith(f"-{word}")]
+            hint = f'; did you mean "{known[0]}"?' if len(known) == 1 else "."
+        elif word.startswith("-"):
             hint = nearest(word, known) or "."
         else:
             hint = "; several values of an option are written with commas: --ratios 0.25,0.5"

@@ -62,6 +62,7 @@ class ToolParser(CommandParser):
         "ratios": ["-r", "--pruned_ratios"],
         "only": ["-p"],
         "evaluator": ["-e"],
+        "quiet": ["-q"],
     }
     repeats: ClassVar[bool] = True
 

@@ -231,10 +231,16 @@ def _states(card: Card) -> str:
     heads = [word("state"), *(heading for heading, _ in known)]
     rows = []
     for place, state in enumerate(card.states):
-        shown = "".join(f'<td class="number">{escape(cells[place]) or "–"}</td>' for _, cells in known)
+        shown = "".join(
+            f'<td class="number"><small class="head">{heading}</small>{escape(cells[place]) or "–"}</td>'
+            for heading, cells in known
+        )
         rows.append(f'<tr><th scope="row">{_known_word(state.state)}</th>{shown}</tr>')
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
-    return f'<div class="scroll"><table class="states"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    table = (
+        f'<table class="states stacked"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
+    return f'<div class="scroll">{table}</div>'
 
 
 _BAR, _GAP, _HEIGHT = 10, 4, 160

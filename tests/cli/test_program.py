@@ -83,6 +83,8 @@ def test_no_command_shows_the_overview_and_is_a_mistake(dysens):
         (["show", "a.jsonl", "--loss", "5%%"], '"5%%" is not a number'),
         (["show", "--json"], "required: SENS"),
         (["show", "a.jsonl", "--js"], 'did you mean "--json"?'),
+        (["show", "a.jsonl", "-x"], 'unexpected argument "-x".'),
+        (["show", "a.jsonl", "-j"], 'unexpected argument "-j"; did you mean "--json"?'),
         (["sweep", "net:f", "--ratio", "0.5"], 'did you mean "--ratios"?'),
         (["sweep", "net:f", "--worker", "2"], 'did you mean "--workers"?'),
         (["sweep", "net:f", "--workers", "0"], '"0" is not a whole number of at least 1'),
@@ -98,6 +100,10 @@ def test_words_that_make_no_command(dysens, words, said):
     assert said in done.err
     assert "--help` lists" in done.err
     assert "Traceback" not in done.err
+
+
+def test_quiet_has_a_short_form():
+    assert parser().parse_args(["show", "a.jsonl", "-q"]).quiet
 
 
 def test_a_mistake_is_a_sentence_and_debug_shows_where(dysens):

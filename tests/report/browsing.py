@@ -1,22 +1,24 @@
 """A real browser and real sensitivities for the report's page.
 
-`python tests/report/browsing.py` makes docs/images/report_*.png.
+`python tests/report/browsing.py` makes docs/images/report_*.png; with the card.json of a compressed model, docs/images/card.png.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from dysens.report import write_report
+from dysens.report import read_card, write_card, write_report
 from dysens.results import Point, Sensitivities
 
 HOME = Path(__file__).parents[2]
+IMAGES = HOME / "docs" / "images"
 PROGRAMS = ("chromium", "chromedriver")
 FLAGS = (
     "--headless",
@@ -73,8 +75,23 @@ def golden_sensitivities(name: str) -> Sensitivities:
     return Sensitivities(points, results["baseline"], source=f"{name}.jsonl", costs=costs)
 
 
-def main() -> None:
-    """Pictures of a report, for the documents."""
+def picture_of_card(path: Path) -> None:
+    """The picture in README, of the card of a compressed model. Without times: they say more of the machine than of the model."""
+    card = read_card(path)
+    states = tuple(replace(state, milliseconds=None) for state in card.states)
+    with TemporaryDirectory() as folder:
+        page = write_card(folder, replace(card, states=states))
+        browser = start_chromium(Path(folder))
+        try:
+            set_screen(browser, 1085, 1060)
+            browser.get(page.as_uri())
+            browser.save_screenshot(str(IMAGES / "card.png"))
+        finally:
+            browser.quit()
+
+
+def pictures_of_report() -> None:
+    """Pictures of a report, for docs/report.md."""
     with TemporaryDirectory() as folder:
         page = write_report(
             golden_sensitivities("mobilenet_v1"), Path(folder, "report.html"), title="MobileNetV1 on digits"
@@ -89,10 +106,13 @@ def main() -> None:
                 set_screen(browser, width, height, dark)
                 browser.get(page.as_uri())
                 browser.execute_script(script)
-                browser.save_screenshot(str(HOME / "docs" / "images" / f"report_{name}.png"))
+                browser.save_screenshot(str(IMAGES / f"report_{name}.png"))
         finally:
             browser.quit()
 
 
 if __name__ == "__main__":
-    main()
+    for card in sys.argv[1:]:
+        picture_of_card(Path(card))
+    if not sys.argv[1:]:
+        pictures_of_report()

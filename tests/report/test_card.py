@@ -142,6 +142,10 @@ def test_the_page_on_a_phone_does_not_scroll_sideways(browser, card, tmp_path):
     set_screen(browser, 375, 800, dark=True)
     shown(browser, page)
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    fits = "const box = document.querySelector('.stacked').parentElement; return box.scrollWidth <= box.clientWidth"
+    assert browser.execute_script(fits)
+    cell = browser.execute_script("return document.querySelector('.stacked td').innerText")
+    assert cell.split() == ["hmean", "0.9610", "±", "0.0120"]  # its heading is beside it
     assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
     ink = "return getComputedStyle(document.body).color"
     on_screen = browser.execute_script(ink)

@@ -381,6 +381,15 @@ def test_a_phone_needs_no_sideways_scrolling(opened: Callable[..., Page], langua
         assert max(page.script(inside)[:2]) <= width
 
 
+def test_a_shown_loss_is_never_above_the_limit_by_rounding(page: Page) -> None:
+    limit = 0.01876
+    page.type(limit)
+    shown = [float(text) for text in page.column(4)]
+    assert max(shown) == limit
+    page.type(0.05)
+    assert {len(text) for text in page.column(4)} == {len("0.0500")}
+
+
 def test_nothing_jumps_while_the_slider_moves(page: Page) -> None:
     for width in (360, 1200):
         page.load(width)

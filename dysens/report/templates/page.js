@@ -91,7 +91,7 @@ function showGroup(index, ratio) {
   cells[2].style.setProperty("--bar", ratio ?? 0);
   cells[2].title = measured ? "" : words.notMeasured;
   cells[3].textContent = left ?? "–";
-  cells[4].textContent = measured ? lossText(loss) : "–";
+  cells[4].textContent = measured ? lossText(loss, limitDigits()) : "–";
   const shown = ratio === null ? (measured ? words.whole : words.notMeasured) : ratioNote(index, ratio, left);
   const spoken = words.panel(group.label, ratio === null ? words.whole : ratio.toFixed(3));
   panels[index].show(state.mode === "loss" ? state.threshold : null, ratio, shown, spoken);
@@ -101,10 +101,16 @@ function ratioNote(index, ratio, left) {
   return ratio.toFixed(2) + (left === null ? "" : ` · ${COSTS.group(index).channels} → ${left}`);
 }
 
-function lossText(loss) {
+// With the digits of the limit, so that rounding shows no layer above it.
+function lossText(loss, digits = 4) {
   if (!Number.isFinite(loss)) return "?";
-  const text = loss.toFixed(4);
-  return text === "-0.0000" ? "0.0000" : text;
+  const text = loss.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text;
+}
+
+function limitDigits() {
+  const [, decimals = ""] = String(Number(state.threshold.toFixed(9))).split(".");
+  return state.mode === "loss" ? Math.max(4, decimals.length) : 4;
 }
 
 function showFigures(ratios) {

@@ -15,27 +15,28 @@ from typing import Any
 import numpy as np
 
 from dysens.compress._allocate import BY_BOTH, BY_GRADIENTS, BY_LAYERS, BY_SWEEP, UNIFORM, Allocator
+from dysens.compress._by_time import for_latency
 from dysens.compress._calibrate import Calibration
 from dysens.compress._criterion import Elimination
 from dysens.compress._decide import Candidate, Decider
 from dysens.compress._elsewhere import SharedOutputError, calibrated, helpers
-from dysens.compress._latency_target import Stopwatch, check_runtime
+from dysens.compress._latency_target import Stopwatch
 from dysens.compress._layer_times import timed_cost
+from dysens.compress._options import CompressOptions
 from dysens.compress._outcome import CompressOutcome, Trial
 from dysens.compress._output_error import OutputError, last_layers
 from dysens.compress._samples import Samples, read_samples
 from dysens.compress._sequential import SequentialFolding
-from dysens.compress._subject import Judge, Scoring, Subject
+from dysens.compress._subject import Judge, Subject
 from dysens.costs import Costs, cost_of
 from dysens.errors import InputError, ProofError
-from dysens.evaluators import Evaluator
 from dysens.groups import merge_removals
 from dysens.model import tensors_by_path
 from dysens.progress import progress
 from dysens.pruning import TOLERANCE, PruneOutcome, PrunePlan, describe_costs, difference, plan_for
 from dysens.ratios import Curve
-from dysens.results import Sensitivities, curves_of
-from dysens.sweep import Pool, RunOptions
+from dysens.results import curves_of
+from dysens.sweep import Pool
 
 logger = logging.getLogger(__name__)
 
@@ -44,58 +45,6 @@ _MILD = 0.1
 # What an error counts in layers that make the outputs. Nothing behind them evens it out, and what outputs vary by is mostly
 # background: in a detector, a small error of the heads hits the few places with objects.
 _AT_OUTPUTS = 10.0
-
-
-@dataclass(frozen=True)
-class CompressOptions:
-    """What is wanted, and how to get there; see `DygraphSensitivity.compress`."""
-
-    flops: float | None = None
-    params: float | None = None
-    latency: float | None = None
-    max_loss: float | None = None
-    evaluator: Scoring | None = None
-    samples: int = 64
-    align: int | None = 8
-    sens: Sensitivities | None = None
-    runtime: Any = "paddle"
-    progress: bool = True
-    run: RunOptions = field(default_factory=RunOptions)
-
-    def check(self) -> None:
-        """Raise InputError for what cannot be meant."""
-        check_runtime(self.runtime)
-        budgets = {"flops": self.flops, "params": self.params, "latency": self.latency}
-        given = [name for name, value in budgets.items() if value is not None]
-        if len(given) > 1:
-            raise InputError(f"Give one budget, not {' and '.join(given)}.")
-        if not given and self.max_loss is None:
-            raise InputError(
-                "Nothing says how much to remove: give flops=0.5 (a share), params=, latency=, or max_loss= with an evaluator."
-            )
-        if self.max_loss is not None and self.evaluator is None:
-            raise InputError("A max_loss is about a score: give an evaluator too, or an Evaluator as data.")
-        for name, value in {**budgets, "max_loss": self.max_loss}.items():
-            if value is not None and not (_is_number(value) and 0 < value < 1):
-                raise InputError(f"The budget {name} is a share, above 0 and under 1, not {value!r}.")
-        if self.align is not None and (
-            isinstance(self.align, bool) or not isinstance(self.align, int) or self.align < 1
-        ):
-            raise InputError(
-                f"The alignment (align) has to be a whole number from 1 on, or None, not {self.align!r}."
-            )
-        if (
-            self.evaluator is not None
-            and not isinstance(self.evaluator, Evaluator)
-            and not callable(self.evaluator)
-        ):
-            raise InputError(
-                f"The evaluator has to be an Evaluator or a function, not {self.evaluator!r:.80}."
-            )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +122,10 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
                 plain.order(group)
                 weighted.order(group)
                 shown.reach(len(samples.calibration) + number + 1)
-        with TemporaryDirectory() as layers, stage("time layers" if options.latency is not None else "count"):
-            costs = _costs(subject, weighted, Path(layers) if options.latency is not None else None)
-        decider = _decider(subject, (plain, weighted), costs, error, samples, options, stage)
+        with stage("time layers" if options.latency is not None else "count"):
+            costs = _costs(subject, weighted, options)
+        deciders = _deciders(subject, (plain, weighted), costs, error, samples, options, stage)
+    for decider in deciders:
         decider.judge = judge
     decider.notes += _of_short_data(calibration, samples)
     with TemporaryDirectory() as folder:
@@ -183,7 +133,7 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
         target = options.flops or options.params
         if options.latency is not None and stopwatch is not None:
             with stage("measure latency"):
-                target = decider.budget_for_latency(options.latency, stopwatch)
+                decider, target = for_latency(deciders, options.latency, stopwatch)
         with stage("decide"):
             chosen = decider.decide(target, options.max_loss)
         with stage("check"):
@@ -206,15 +156,16 @@ def _of_short_data(calibration: Calibration, samples: Samples) -> list[str]:
     return [sentence]
 
 
-def _decider(
+def _deciders(
     subject: Subject,
     eliminations: tuple[Elimination, Elimination],
-    costs: Costs,
+    costs: Mapping[str, Costs],
     error: OutputError,
     samples: Samples,
     options: CompressOptions,
     stage: _Stages,
-) -> Decider:
+) -> list[Decider]:
+    """One for every kind of cost; all tell what they tried in one list."""
     plain, weighted = eliminations
     proposals: dict[str, Mapping[str, Curve]] = {BY_LAYERS: _curves(subject, plain)}
     if weighted is not plain:
@@ -223,14 +174,24 @@ def _decider(
     if options.sens is not None:
         proposals[BY_SWEEP] = curves_of(options.sens, {g.name: g.path for g in subject.groups})
     orders = {**dict.fromkeys((*proposals, UNIFORM), weighted), BY_LAYERS: plain}
-    what = "params" if options.params is not None else "time" if options.latency is not None else "flops"
-    decider = Decider(subject, orders, Allocator(costs, proposals, what, options.align), error)
-    decider.shown = options.progress
     with stage("prepare folding in sequence"):
-        decider.sequential = SequentialFolding(
-            subject.model, subject.roles, plain.calibration, samples.calibration
+        sequential = SequentialFolding(subject.model, subject.roles, plain.calibration, samples.calibration)
+    tried: list[Trial] = []
+    notes: list[str] = []
+    return [
+        Decider(
+            subject,
+            orders,
+            Allocator(of_kind, proposals, kind, options.align),
+            error,
+            sequential=sequential,
+            shown=options.progress,
+            by_time=options.latency is not None,
+            tried=tried,
+            notes=notes,
         )
-    return decider
+        for kind, of_kind in costs.items()
+    ]
 
 
 def _curves(subject: Subject, elimination: Elimination) -> dict[str, Curve]:
@@ -244,13 +205,18 @@ def _curves(subject: Subject, elimination: Elimination) -> dict[str, Curve]:
     return {name: curve for name, curve in found.items() if curve}
 
 
-def _costs(subject: Subject, elimination: Elimination, folder: Path | None = None) -> Costs:
-    """What the network costs at any ratios; with a folder to export to, in time instead of FLOPs."""
+def _costs(subject: Subject, elimination: Elimination, options: CompressOptions) -> dict[str, Costs]:
+    """By kind of budget, what the network costs at any ratios; where time is the target, by time and by FLOPs."""
     cost = cost_of(subject.model, subject.views[0])
-    if folder is not None:
-        cost = timed_cost(subject.model, subject.views[0], cost, folder)
+    found = {"params" if options.params is not None else "flops": cost}
+    if options.latency is not None:
+        with TemporaryDirectory() as folder:
+            found["time"] = timed_cost(subject.model, subject.views[0], cost, Path(folder))
     tensors = tensors_by_path(subject.model)
-    return describe_costs(cost, subject.roles, subject.groups, elimination.units, tensors)
+    return {
+        kind: describe_costs(each, subject.roles, subject.groups, elimination.units, tensors)
+        for kind, each in found.items()
+    }
 
 
 def _output_error(subject: Subject, samples: Samples, pool: Pool | None) -> SharedOutputError:

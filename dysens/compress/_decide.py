@@ -12,7 +12,6 @@ import numpy as np
 from dysens.compress._allocate import BY_TRIAL, Allocation, Allocator
 from dysens.compress._by_trial import MOST, curves_by_trial
 from dysens.compress._criterion import Elimination
-from dysens.compress._latency_target import Stopwatch
 from dysens.compress._outcome import Trial
 from dysens.compress._output_error import OutputError
 from dysens.compress._sequential import SequentialFolding
@@ -74,6 +73,7 @@ class Decider:
         judge: Scores the best ones, if there is an evaluator.
         sequential: Folds the best ones in sequence too, to see whether that is better.
         shown: Whether to show progress.
+        by_time: Whether time is the target: then a cut is chosen by its own time, and no other takes its place.
         tried: All joint cuts so far.
         notes: What the user should know.
     """
@@ -85,6 +85,7 @@ class Decider:
     judge: Judge | None = None
     sequential: SequentialFolding | None = None
     shown: bool = False
+    by_time: bool = False
     tried: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _known: dict[float, list[Candidate]] = field(default_factory=dict)
@@ -115,38 +116,13 @@ class Decider:
             self._warn_of_ruin(target, loss)
         return found
 
-    def budget_for_latency(self, share: float, stopwatch: Stopwatch) -> float:
-        """By bisection, the smallest budget whose best cut really takes this share less time.
-
-        Raises:
-            UnreachableError: No cut does; the message says what was reached.
-        """
-        low, high = 0.0, min(_MOST, self.allocator.most())
-        found, most, budget = None, 0.0, 0.0
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            candidate = self.best(middle)
-            with self.subject.cut(candidate.plan):
-                whole, now = stopwatch.times()
-            self._known[middle][0] = self._replace(candidate, milliseconds=now)
-            saved = 1 - now / whole
-            logger.info("-%.1f%% %s: %.1f%% less time", 100 * middle, self.allocator.what, 100 * saved)
-            if saved > most:
-                most, budget = saved, middle
-            if saved >= share:
-                high, found = middle, middle
-            else:
-                low = middle
-        if found is None:
-            raise UnreachableError(
-                f"No cut that was tried takes {share:.0%} less time; removing {budget:.1%} of the {self.allocator.what} takes "
-                f"{most:.0%} less. Ask for less, or skip fewer groups."
-            )
-        return found
-
     def best(self, target: float) -> Candidate:
         """Of all proposals for a budget, the one whose outputs are nearest to the whole network's."""
         return self._ranked(target)[0]
+
+    def timed(self, target: float, milliseconds: float) -> None:
+        """Keep what the best cut for a budget takes."""
+        self._known[target][0] = self._replace(self._known[target][0], milliseconds=milliseconds)
 
     def scored(self, target: float) -> Candidate:
         """If there is an evaluator, the best by its score of the few whose outputs are nearest; the nearest otherwise."""
@@ -167,7 +143,7 @@ class Decider:
     def _number(self) -> int:
         """How many candidates of a budget are scored; of those for a time only the one that was timed."""
         quick = self.judge is not None and self.judge.seconds <= _QUICK
-        return _SCORED if quick and self.allocator.kind != "time" else 1
+        return _SCORED if quick and not self.by_time else 1
 
     def _loss(self, candidate: Candidate) -> float:
         assert self.judge is not None
@@ -255,7 +231,9 @@ class Decider:
         in_sequence: bool = False,
     ) -> Candidate:
         name = f"{allocation.name}, {IN_SEQUENCE}" if in_sequence else allocation.name
-        trial = Trial(name, budget, self.allocator.share_removed(allocation.ratios), error)
+        trial = Trial(
+            name, budget, self.allocator.share_removed(allocation.ratios), error, of=self.allocator.what
+        )
         logger.info(
             "%s, -%.1f%%: output error %.4g", trial.allocation, 100 * trial.removed, trial.output_error
         )

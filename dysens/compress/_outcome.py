@@ -24,6 +24,7 @@ class Trial:
         output_error: Squared difference to the whole network's outputs on held-back data, relative to their variance.
         score: The evaluator's, if it was asked.
         milliseconds: Of the exported model, if it was timed.
+        of: What the budget is a share of.
     """
 
     allocation: str
@@ -32,6 +33,7 @@ class Trial:
     output_error: float
     score: float | None = None
     milliseconds: float | None = None
+    of: str = "FLOPs"
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,12 @@ class CompressOutcome(PruneOutcome):
 
     def trials(self) -> pd.DataFrame:
         """A row per joint cut that was compared."""
+        several = len({trial.of for trial in self.tried}) > 1
         rows: list[dict[str, Any]] = [
             {
                 "allocation": trial.allocation,
                 "budget": f"{trial.budget:.1%}",
+                "of": trial.of if several else "",
                 "removed": f"{trial.removed:.1%}",
                 "output error": _number(trial.output_error),
                 "score": _number(trial.score),
@@ -103,7 +107,9 @@ class CompressOutcome(PruneOutcome):
             }
             for trial in self.tried
         ]
-        frame = pd.DataFrame(rows, columns=["allocation", "budget", "removed", "output error", "score", "ms"])
+        frame = pd.DataFrame(
+            rows, columns=["allocation", "budget", "of", "removed", "output error", "score", "ms"]
+        )
         return frame.loc[:, [column for column in frame if (frame[column] != "").any()]]
 
     def __str__(self) -> str:

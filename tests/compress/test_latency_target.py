@@ -10,12 +10,15 @@ from paddle import nn
 
 from dysens import DygraphSensitivity
 from dysens.compress import check_runtime, timed_cost
+from dysens.compress._decide import Decider
 from dysens.costs import cost_of
 from dysens.errors import InputError, MissingExtraError, UnreachableError
 from dysens.model import view_of
 from tests import networks
 from tests.compress.test_compress import SHAPE, images
 from tests.networks import made
+
+_best = Decider.best
 
 
 @pytest.fixture
@@ -32,13 +35,35 @@ def test_a_function_times_the_exported_folder(ds):
     outcome = ds.compress(images(), latency=0.25, align=None, runtime=size_in_kb, progress=False)
     assert outcome.ms_after <= 0.75 * outcome.ms_before
     assert outcome.flops_after < outcome.flops_before
-    timed = [trial for trial in outcome.tried if trial.milliseconds is not None]
-    assert len(timed) > 2
-    # What was chosen is the smallest cut that was seen to reach the target.
-    reached = [trial for trial in timed if trial.milliseconds <= 0.75 * outcome.ms_before]
-    missed = [trial for trial in timed if trial not in reached]
-    assert all(trial.budget < min(r.budget for r in reached) for trial in missed)
     assert "time layers" in outcome.seconds
+    smallest = []
+    for kind in ("FLOPs", "layers' time"):
+        timed = [trial for trial in outcome.tried if trial.milliseconds is not None and trial.of == kind]
+        assert len(timed) > 2
+        reached = [trial for trial in timed if trial.milliseconds <= 0.75 * outcome.ms_before]
+        missed = [trial for trial in timed if trial not in reached]
+        smallest.append(min(reached, key=lambda trial: trial.budget))
+        assert all(trial.budget < smallest[-1].budget for trial in missed)
+    # Of the smallest cuts that were seen to reach the target, the one with the nearest outputs.
+    nearest = min(smallest, key=lambda trial: trial.output_error)
+    assert outcome.allocation == nearest.allocation
+    assert outcome.output_error == pytest.approx(nearest.output_error, rel=1e-2)
+    assert set(outcome.trials()["of"]) == {"FLOPs", "layers' time"}
+
+
+def test_a_target_that_one_kind_of_budget_reaches_is_reached(ds, monkeypatch):
+    """Where cutting by one kind is never fast enough, the other's cut is taken."""
+
+    def never(self, target):
+        raise UnreachableError("takes 0% less")
+
+    monkeypatch.setattr(
+        Decider,
+        "best",
+        lambda self, target: (never if self.allocator.kind == "time" else _best)(self, target),
+    )
+    outcome = ds.compress(images(), latency=0.25, align=None, runtime=size_in_kb, progress=False)
+    assert {trial.of for trial in outcome.tried} == {"FLOPs"}
 
 
 def test_a_command_prints_milliseconds(ds, tmp_path):

@@ -283,11 +283,15 @@ def write_lines(
         The label file: per line a file name, a tab, and the text.
 
     Raises:
-        InputError: There is nothing to draw.
+        InputError: There is nothing to draw, or no font for Chinese characters.
     """
     if characters is not None and not characters.strip():
         raise InputError("There are no characters to draw lines of.")
     fonts, lines = fonts or find_fonts(), []
+    if not fonts.chinese and any("\u4e00" <= each <= "\u9fff" for each in characters or ""):
+        raise InputError(  # other fonts would draw an empty box for each
+            "There are Chinese characters to draw, and no font for them was found: install one, such as fonts-wqy-zenhei."
+        )
     for name, path, rng in _images(Path(folder), count, seed):
         image, text = draw_line(rng, fonts, characters)
         image.save(path)

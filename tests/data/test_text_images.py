@@ -58,6 +58,8 @@ def test_lines_of_given_characters(tmp_path):
     assert set("".join(texts)) == set("A7\u00e9")
     with pytest.raises(InputError, match="no characters to draw"):
         write_lines(tmp_path / "none", 1, characters=" \n")
+    with pytest.raises(InputError, match="no font for them was found"):
+        write_lines(tmp_path / "boxes", 1, fonts=LATIN, characters="ab\u8bba")
 
 
 @pytest.mark.parametrize("write", [write_scenes, write_lines])

@@ -1,10 +1,11 @@
-"""How fast dysens is, against PaddleSlim in the same process: writes docs/benchmarks.json and docs/benchmarks.md.
+"""How fast dysens is, against PaddleSlim in the same process: docs/benchmarks.json and .md, and a line of the READMEs.
 
     .venvs/paddle26/bin/python benchmarks/speed               parts that have no figures yet, those that matter most first
     .venvs/paddle26/bin/python benchmarks/speed PART ...      these parts again
     .venvs/paddle26/bin/python benchmarks/speed --again       all parts again: what was known of this stack is forgotten
     .venvs/paddle26/bin/python benchmarks/speed --minutes 20  as above, but no part begins after so many minutes
     .venvs/paddle26/bin/python benchmarks/speed --smallest    every part at the smallest size, only to see that it runs
+    .venvs/paddle26/bin/python benchmarks/speed --page        nothing: only the page and the READMEs from the figures
 
 Each part runs in a process of its own, is on disk when it is done, and is told in a line (all else is in output/bench.log); what
 was broken off goes on when it is called again without --again. On Paddle 3 the same groups are swept as on Paddle 2.6, so that
@@ -27,6 +28,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[2])]
 
 import page  # noqa: E402
+import readme  # noqa: E402
 import store  # noqa: E402
 
 import dysens  # noqa: E402, F401  before Paddle: see dysens/__init__.py
@@ -138,6 +140,7 @@ def main() -> None:
         "--minutes", type=float, default=math.inf, help="begin no part after so many minutes"
     )
     options.add_argument("--smallest", action="store_true", help="only try all parts, as small as they get")
+    options.add_argument("--page", action="store_true", help="only write the page and the READMEs")
     options.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options.add_argument("--memory", help=argparse.SUPPRESS)
     arguments = options.parse_args()
@@ -155,6 +158,8 @@ def main() -> None:
         if arguments.parts[0] not in ON_ALL_CORES:
             _keep_to_one_core()
         store.save(arguments.parts[0], PARTS[arguments.parts[0]]())
+    elif arguments.page:
+        _write()
     else:
         if arguments.again:
             store.forget()
@@ -187,9 +192,17 @@ def _run(parts: Sequence[str], seconds: float) -> list[str]:
         else:
             print(f"  {page.told(part, store.load()[store.stack()][part])}", flush=True)
         print(f"  took {time.perf_counter() - start:.0f} s", flush=True)
-        store.PAGE.write_text(page.rendered(store.load()), encoding="utf-8")
+        _write()
     print(f"Written: {store.DATA}, {store.PAGE}")
     return failed
+
+
+def _write() -> None:
+    """The page, and what the READMEs say of speed."""
+    figures = store.load()
+    store.PAGE.write_text(page.rendered(figures), encoding="utf-8")
+    if not os.environ.get(store.SMALLEST):
+        readme.write(store.ROOT, figures)
 
 
 def _keep_to_one_core() -> None:

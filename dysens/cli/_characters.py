@@ -15,7 +15,7 @@ FOLDER = Path("characters")
 
 
 def _add_characters(parser: CommandParser) -> None:
-    add_model(parser)
+    add_model(parser, config="of a text recogniser of PaddleOCR")
     parser.option("keep", type=Path, metavar="FILE", help="dictionary, one character a line: keep these")
     parser.option("text", type=Path, metavar="FILE", help="text: keep every character in it")
     parser.option(

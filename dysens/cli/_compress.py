@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from dysens.flags import flag
 if TYPE_CHECKING:
     from dysens.adapters import Task
     from dysens.pipeline import Compressed, Compressing
+    from dysens.report import Card
 
 FOLDER = Path("compressed")
 # As dysens.pipeline has them, which would load Paddle for a page of help.
@@ -85,19 +87,35 @@ def run_compress(
     data = named_data(options.data) if named else None
     subject = subject_of(name, options=options, task=task)
 
+    written: list[Card] = []
+
     def card(compressed: Compressed, running: bool = True) -> None:
         facts = card_of_compressed(
             subject, compressed, title_of(name.text), options.typed, compressing.runtime, running
         )
         write_card(compressing.folder, facts)
+        written.append(facts)
 
     error = None
     try:
         compressed = compress(subject, replace(compressing, data=data), card)
     except RuinedError as ruined:
         error, compressed = ruined, ruined.compressed
+    except BaseException as stopped:
+        for facts in written[-1:]:
+            with suppress(OSError):  # why the run ended is the more important news
+                write_card(compressing.folder, _ended(facts, stopped))
+        raise
     card(compressed, running=False)
     return compressed, error
+
+
+def _ended(card: Card, stopped: BaseException) -> Card:
+    """The card of a run that ended early: it says so, and no longer that the run goes on."""
+    how = "was interrupted" if isinstance(stopped, KeyboardInterrupt) else "ended with an error"
+    why = "" if isinstance(stopped, KeyboardInterrupt) else f" {stopped}"
+    note = f'The run {how} after the state "{card.states[-1].state}".{why}'
+    return replace(card, running=False, notes=(*card.notes, note))
 
 
 def remarks(compressed: Compressed) -> str:

@@ -87,18 +87,19 @@ def add_sensitivities(parser: CommandParser) -> None:
     )
 
 
-def add_model(parser: CommandParser, optional: bool = False) -> None:
+def add_model(parser: CommandParser, optional: bool = False, config: str | None = None) -> None:
     """How a model is named, and what it is built with.
 
     Args:
         parser: The command's.
         optional: Whether it may be left out.
+        config: In words, the configs that the command takes, if it takes nothing else.
     """
     nargs: dict[str, Any] = {"nargs": "?"} if optional else {}
     parser.add_argument(
         "model",
-        metavar="MODEL",
-        help="module:function, OCR/det config, inference folder, paddle.vision name",
+        metavar="MODEL" if config is None else "CONFIG",
+        help=config or "module:function, OCR/det config, inference folder, paddle.vision name",
         **nargs,
     )
     parser.option("weights", metavar="FILE", help="load this .pdparams into it")

@@ -113,7 +113,7 @@ def _data(cut: Cut) -> dict[str, Any]:
 
 
 def _add_train(parser: CommandParser) -> None:
-    add_model(parser)
+    add_model(parser, config="of PaddleOCR or PaddleDetection")
     parser.option("resume", metavar="FILE", help="continue from this checkpoint, no ending")
     add_evaluator(parser)
     add_json(parser)

@@ -53,7 +53,7 @@ def nothing():
 class Interrupted(Agreement):
     def score(self, measurements):
         score = super().score(measurements)
-        if Path("out/pruned.plan.json").is_file():  # what was cut is saved
+        if Path("out/card.json").is_file():  # what was cut is saved, and its card written
             raise KeyboardInterrupt
         return score
 
@@ -316,6 +316,9 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(home, capfd):
         "Interrupted: the compressed network is safe in out/pruned.pdparams, with its plan. To continue:"
         in said
     )
+    card = read_card("out/card.json")
+    assert not card.running
+    assert card.notes[-1] == 'The run was interrupted after the state "pruned".'
     command = shlex.split(said.splitlines()[-1])
     assert command[:3] == ["dysens", "export", "own_network:interrupted"]
     assert main(command[1:]) == 0

@@ -198,7 +198,11 @@ class Decider:
                 curves, _error(start), lambda c: self.allocator.least_error(c, aim), errors, shown.reach
             )
         if error > _BETTER_BY_TRIAL * candidates[0].trial.output_error:
-            logger.info("by trial: nothing much better was found (output error %.4g)", error)
+            logger.info(
+                "by trial: output error %.4g, not much better than the best so far (%.4g)",
+                error,
+                candidates[0].trial.output_error,
+            )
             return []
         self.allocator.add(BY_TRIAL, found)
         self.eliminations = {**self.eliminations, BY_TRIAL: elimination}

@@ -12,8 +12,9 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -211,6 +212,28 @@ class CompiledForward:
         )
         feeds.update({f"step_{step}": values for step, values in (given or {}).items()})
         return self._loaded.run(feeds)
+
+    @property
+    def part_seconds(self) -> float | None:
+        """How long a part takes to make at most, for inputs of one size; None where the runtime has no parts."""
+        return self._loaded.part_seconds
+
+    def part(
+        self, paths: Collection[str], given: Collection[int] = (), wanted: Collection[int] = ()
+    ) -> CompiledForward:
+        """What it computes from the outputs of earlier steps, or until some steps, without tracing the model again.
+
+        Args:
+            paths: The consumers that are masked; the masks of others count as all ones.
+            given: Steps to begin with.
+            wanted: Steps whose outputs `arrays` is to give, instead of those of the model.
+
+        Raises:
+            UnservableError: The runtime has no such part.
+        """
+        found = copy(self)
+        found._loaded = self._loaded.part(given, wanted, {self._mask_names[path] for path in paths})
+        return found
 
     def __call__(self, call: Packed, masks: Masks, given: Mapping[int, np.ndarray] | None = None) -> Any:
         """The outputs as tensors, in the structure that the model returns."""

@@ -7,7 +7,7 @@ others to find out.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import paddle
 
 from dysens.compiled._batches import ThreadPlan
+from dysens.compiled._calls import UnservableError
 from dysens.compiled._export import Traced
 
 
@@ -23,9 +24,11 @@ class Loaded(ABC):
 
     Attributes:
         outputs: How many outputs it has.
+        part_seconds: How long a part of it takes to make at most, for inputs of one size; None if it has no parts.
     """
 
     outputs: int
+    part_seconds: float | None = None
 
     @abstractmethod
     def run(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
@@ -34,6 +37,19 @@ class Loaded(ABC):
         Args:
             feeds: Tensors or arrays by the names of inputs; some that it does not need may be among them.
         """
+
+    def part(self, given: Collection[int], wanted: Collection[int], masks: Collection[str]) -> Loaded:
+        """Some of what it computes, without tracing the model again. It has the same inputs, as far as it needs them.
+
+        Args:
+            given: Steps whose outputs are inputs, "step_" and the number.
+            wanted: Steps whose outputs are its outputs, in this order; its own outputs if there are none.
+            masks: The masks that are not all ones.
+
+        Raises:
+            UnservableError: It has no such part.
+        """
+        raise UnservableError("this runtime cannot run a part of what it loaded")
 
 
 class Runtime(ABC):

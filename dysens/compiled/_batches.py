@@ -124,6 +124,8 @@ Item = TypeVar("Item")
 DEFAULT_CACHE_GIB = 2.0
 # Single images run faster together; with more there is nothing to gain, and a search could stop at fewer places.
 _ROWS_PER_CHUNK = 4
+# Large images gain nothing by it, and what lies between layers would take the memory several times.
+_BYTES_PER_CHUNK = 2**20
 
 
 class KeptBatches:
@@ -139,6 +141,7 @@ class KeptBatches:
             raise InputError(
                 f"The argument cache_gib has to be a number of GiB, 0 to keep nothing; not {cache_gib!r:.80}."
             )
+        self.cache_gib = cache_gib
         self._read = read
         self._budget = int(cache_gib * 2**30)
         self._count: int | None = None
@@ -286,9 +289,15 @@ def chunked(calls: Sequence[tuple[int, Packed]], stack: bool) -> list[Chunk]:
         key = f"{call.tree} {[(str(t.dtype), *t.shape[1:]) for t in call.tensors]}"
         together = open_chunks.setdefault(key, [])
         together.append((number, call))
-        if not stack or rows_of(call) is None or sum(rows_of(c) or 0 for _, c in together) >= _ROWS_PER_CHUNK:
+        if not stack or rows_of(call) is None or _is_full([c for _, c in together]):
             closed.append(open_chunks.pop(key))
     return shuffled([_stacked(each) for each in (*closed, *open_chunks.values())])
+
+
+def _is_full(calls: Sequence[Packed]) -> bool:
+    """Whether no further call should run together with these."""
+    rows = sum(rows_of(call) or 0 for call in calls)
+    return rows >= _ROWS_PER_CHUNK or sum(size_of(call.tensors) for call in calls) >= _BYTES_PER_CHUNK
 
 
 def shuffled(items: Sequence[Item]) -> list[Item]:

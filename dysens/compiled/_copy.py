@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
@@ -28,7 +28,7 @@ from paddle.tensor.math import _add_with_axis
 from dysens.compiled._batches import ThreadPlan
 from dysens.compiled._calls import Packed, UnservableError
 from dysens.compiled._export import ExportSpec, Traced
-from dysens.compiled._runtime import Loaded, Runtime
+from dysens.compiled._runtime import Loaded, Runtime, give_memory_back
 from dysens.model import preserved
 
 _OPS = ("linear_interp", "bilinear_interp", "trilinear_interp", "nearest_interp", "bicubic_interp")
@@ -206,12 +206,25 @@ class CompiledForward:
             masks: By consumer path.
             given: The outputs of earlier steps, where the export begins with them.
         """
+        feeds = self._feeds(call, masks)
+        feeds.update({f"step_{step}": values for step, values in (given or {}).items()})
+        return self._loaded.run(feeds)
+
+    def keep_only(self, calls: Iterable[Packed], masks: Masks) -> None:
+        """Let go of what was made ready for calls of other sizes; it is made again if they come.
+
+        Args:
+            calls: Those to be ready for.
+            masks: By consumer path.
+        """
+        self._loaded.keep_only([self._feeds(call, masks) for call in calls])
+
+    def _feeds(self, call: Packed, masks: Masks) -> dict[str, Any]:
         feeds: dict[str, Any] = {f"input_{i}": tensor for i, tensor in enumerate(call.tensors)}
         feeds.update(
             {self._mask_names[path]: mask for path, mask in masks.items() if path in self._mask_names}
         )
-        feeds.update({f"step_{step}": values for step, values in (given or {}).items()})
-        return self._loaded.run(feeds)
+        return feeds
 
     @property
     def part_seconds(self) -> float | None:
@@ -286,6 +299,7 @@ def compiled_forwards(
             except Exception as error:
                 failed[runtime] = error
                 found = [copy for copy in found if copy.runtime is not runtime]
+    give_memory_back()
     again = {r: plans[r] for r, error in failed.items() if SYMPTOM in str(error) and not export_spec.rewrite}
     if again:
         copies, failures = compiled_forwards(model, replace(export_spec, rewrite=True), again, given)

@@ -19,7 +19,7 @@ from dysens.compiled._export import Traced
 from dysens.compiled._openvino_operation import Converted, Node, Operation, element_type
 from dysens.compiled._openvino_operators import OPERATORS
 from dysens.compiled._openvino_part import name_steps, part_of
-from dysens.compiled._runtime import Loaded, Runtime, contiguous
+from dysens.compiled._runtime import Loaded, Runtime, contiguous, give_memory_back
 
 
 class OpenVino(Runtime):
@@ -80,13 +80,22 @@ class _InferRequests(Loaded):
 
     def run(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
         arrays = {name: contiguous(feeds[name]) for name in self._names}
-        idle = self._requests(tuple(array.shape for array in arrays.values()))
+        idle = self._requests(self._shapes(arrays))
         request = idle.get()
         try:
             found = request.infer(arrays, share_inputs=True)
             return [np.array(found[output]) for output in request.model_outputs]
         finally:
             idle.put(request)
+
+    def keep_only(self, kept: Sequence[Mapping[str, Any]]) -> None:
+        shapes = {self._shapes(feeds) for feeds in kept}
+        with self._making:
+            self._idle = {key: requests for key, requests in self._idle.items() if key in shapes}
+        give_memory_back()
+
+    def _shapes(self, feeds: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(feeds[name].shape) for name in self._names)
 
     def part(self, given: Collection[int], wanted: Collection[int], masks: Collection[str]) -> Loaded:
         return _InferRequests(part_of(self._network, given, list(wanted), masks), self._plan)
@@ -116,6 +125,7 @@ class _InferRequests(Loaded):
         for _ in range(self._plan.lanes):
             requests.put(compiled.create_infer_request())
         self.part_seconds = time.perf_counter() - start
+        give_memory_back()
         return requests
 
 

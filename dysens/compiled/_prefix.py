@@ -92,7 +92,7 @@ class PrefixReuse:
         cuts: Where to begin.
         thread_plan: How the copies use the cores.
         calls: The model's arguments for each chunk of data; the copies are tried on one of each signature.
-        budget: How many bytes of outputs may be kept.
+        room: How many bytes of outputs may be kept, asked when the copies are there.
 
     Attributes:
         whole: The copy that it stands in for.
@@ -106,7 +106,7 @@ class PrefixReuse:
         cuts: Sequence[int],
         thread_plan: ThreadPlan,
         calls: Sequence[Packed],
-        budget: int,
+        room: Callable[[], int],
     ) -> None:
         self.whole = whole
         self._model = model
@@ -117,8 +117,6 @@ class PrefixReuse:
         self._beginning = self._part(calls[0], frozenset(), wanted=self._steps)
         examples = list({signature_of(call): call for call in reversed(calls)}.values())
         values_of = [(call, self._begun(call)) for call in examples]
-        sizes = (array.nbytes for array in self._begun(calls[0]).values())
-        self._kept = _kept_chunks(calls, sum(sizes), budget)
         self._ends: list[tuple[frozenset[str], CompiledForward]] = []
         for cut, until in zip(cuts, (*cuts[1:], None)):
             mine = [w for w in work if w.first >= cut and (until is None or w.first < until)]
@@ -126,6 +124,8 @@ class PrefixReuse:
             end = self._part(calls[0], paths, whole.live[cut])
             if all(self._agrees(end, paths, *each) for each in values_of):
                 self._ends.append((paths, end))
+        sizes = (array.nbytes for array in self._begun(calls[0]).values())
+        self._kept = _kept_chunks(calls, sum(sizes), room())
 
     def arrays(self, number: int, call: Packed, masks: Masks) -> list[np.ndarray] | None:
         """What the whole copy would give; None if memory or copies for that are lacking.

@@ -143,7 +143,7 @@ def limits(slim: Figures, new: Figures) -> str:
     for stack, parts in zip(STACKS, (slim, new)):
         for name, network in NAMES.items():
             one, two = parts.get(f"sweep {name}, one core"), parts.get(f"sweep {name}")
-            if one is None or two is None or "forward_seconds" not in one:
+            if one is None or two is None or "forward_seconds" not in one or one["images"] != two["images"]:
                 continue
             spent = [one[f"{what}_seconds"] for what in ("forward", "measure", "score")]
             limit = sum(spent) / one["points"] / 2

@@ -42,7 +42,9 @@ class Forecast:
 
     def __str__(self) -> str:
         alike = self.points - self.known - self.evaluations
-        others = f", {alike} remove the same channels as another ratio and need no evaluation" if alike else ""
+        others = (
+            f", {alike} remove the same channels as another ratio and need no evaluation" if alike else ""
+        )
         rows = [
             (
                 "points",

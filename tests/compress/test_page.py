@@ -75,6 +75,12 @@ def test_the_summary_tells_what_was_reached_and_what_not(page):
     assert "PP-OCRv4 det was not measured at" in "\n".join(page.summary([], [ruined]))
 
 
+def test_a_training_is_also_held_against_the_whole_network_after_it(page):
+    control = [{**row, "budget": 0.0} for row in rows_of("whole", [0.9], trained=0.95)]
+    text = "\n".join(page.summary([*control, *rows_of("compress", [0.89, 0.2], trained=0.94)], []))
+    assert "after the same training, which gains by it too: PP-OCRv4 det -50% 1.0 (one draw)." in text
+
+
 def test_time_is_that_of_the_fastest_cut_that_keeps_its_score(page):
     rows = [
         {

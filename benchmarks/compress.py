@@ -22,13 +22,26 @@ from pathlib import Path
 from typing import Any
 
 from compress_cases import NETWORKS, Case, CifarCase, OcrCase, case_of
-from compress_page import COMPRESS, COSTS, DATA, PAGE, PARTS, RATIOS, TIMES, WAYS, WHOLE, page, stored
+from compress_page import (
+    COMPRESS,
+    COSTS,
+    DATA,
+    DEPTHWISE,
+    PAGE,
+    PARTS,
+    RATIOS,
+    TIMES,
+    WAYS,
+    WHOLE,
+    page,
+    stored,
+)
 
 from dysens import DygraphSensitivity
 from dysens.compress import UNIFORM, Allocator, timed_cost
 from dysens.costs import cost_of
 from dysens.evaluators import evaluate
-from dysens.model import preserved, view_of
+from dysens.model import view_of
 from dysens.ratios import ratios_by_loss
 
 
@@ -36,8 +49,9 @@ from dysens.ratios import ratios_by_loss
 def cut_by(case: Case, way: str, budget: float) -> Iterator[dict[str, Any]]:
     """The network, cut in one of the ways, and what is known of the cut."""
     if way == WHOLE:
-        with preserved(case.model):  # only a training changes it
-            yield {"seconds": 0.0, "removed": 0.0, "proof": 0.0, "how": ""}
+        weights = {name: tensor.clone() for name, tensor in case.model.state_dict().items()}
+        yield {"seconds": 0.0, "removed": 0.0, "proof": 0.0, "how": ""}
+        case.model.set_state_dict(weights)  # a training changes them in place
         return
     start = time.process_time()
     if way == COMPRESS:
@@ -172,7 +186,7 @@ def parts(case: Case) -> dict[str, Any]:
     for path, layer in case.model.named_sublayers():
         if path in cost.by_layer:
             name = ".".join(path.split(".")[:2])
-            name += ", depthwise" if getattr(layer, "_groups", 1) > 1 else ""
+            name += DEPTHWISE if getattr(layer, "_groups", 1) > 1 else ""
             part = found.setdefault(name, {"name": name, "ms": 0.0, "flops": 0})
             part["ms"] += timed.by_layer[path] / 1e6
             part["flops"] += cost.by_layer[path]

@@ -74,9 +74,12 @@ def test_a_line_in_the_log_now_and_then(caplog, monkeypatch):
     first, second = caplog.messages
     assert first.startswith("sweep: 1 of 4 points, unknown time left, stem.0.weight at 0.5")
     assert second.startswith("sweep: 2 of 4 points, 00:00 left, last loss 0.1250, stem.0.weight at 0.5")
+    with progress(4, "sweep") as display:
+        display.reach(2)
+    assert caplog.messages[2] == "sweep: 2 of 4 points, 00:00 left"
     with progress(4, "sweep", shown=False) as display:
         display.reach(1)
-    assert len(caplog.messages) == 2
+    assert len(caplog.messages) == 3
 
 
 def test_a_kernel_that_is_only_loaded_makes_no_notebook(caplog, monkeypatch):

@@ -215,7 +215,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 for invalid usage."""
-        self.exit(USAGE_ERROR, f"error: {message}\n`{self.prog} --help` lists the options.\n")
+        sentence = message[:1].upper() + message[1:]  # argparse's own begin small
+        self.exit(USAGE_ERROR, f"error: {sentence}\n`{self.prog} --help` lists the options.\n")
 
 
 class _ExtendAll(argparse.Action):

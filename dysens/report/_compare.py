@@ -12,7 +12,7 @@ from dysens.atomic import write_whole
 from dysens.display import short_names
 from dysens.errors import InputError, UnreachableError
 from dysens.ratios import predicted_loss, ratios_by_flops, scatter
-from dysens.report._card import in_both
+from dysens.report._card_words import in_both
 from dysens.report._page import PathLike, about, filled, template
 from dysens.report._plot_data import layer_label
 from dysens.results import Sensitivities

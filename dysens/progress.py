@@ -16,7 +16,7 @@ logger.setLevel(logging.INFO)  # a long job without a terminal says where it is;
 # How often a line is logged where no bar can be drawn.
 _SECONDS_BETWEEN_LINES = 60.0
 
-# When work whose length nobody knows is first spoken of, and how often then.
+# Seconds after which work of unknown length is first reported, and between later reports.
 _FIRST_WORD, _NEXT_WORD = 2.0, 10.0
 
 
@@ -132,7 +132,7 @@ def progress(
 
 
 class _Work:
-    """Work that goes on for nobody knows how long, counted in steps."""
+    """Work of unknown length, counted in steps."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -154,7 +154,7 @@ _at_work: list[_Work] = []
 
 @contextmanager
 def at_work(what: str) -> Iterator[None]:
-    """Say after two seconds, and then now and again, that something goes on; whoever does it calls `step_done`."""
+    """Report after two seconds, and every ten seconds then, that work goes on; it calls `step_done` at every step."""
     _at_work.append(_Work(what))
     try:
         yield
@@ -163,7 +163,7 @@ def at_work(what: str) -> Iterator[None]:
 
 
 def step_done() -> None:
-    """Count one step of what `at_work` is about; nothing if nobody asked."""
+    """Count one step of the work that `at_work` reports; does nothing outside it."""
     if _at_work:
         _at_work[-1].step()
 

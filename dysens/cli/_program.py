@@ -157,7 +157,7 @@ def hush_paddle(debug: bool) -> None:
     if not debug:
         os.environ.setdefault("GLOG_minloglevel", "2")
         warnings.filterwarnings("ignore", category=UserWarning, module="paddle")
-        logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font list that it makes
+        logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs every font list that it builds
 
 
 def interrupted(command: str, kept: str | None, instead: str | None = None) -> str:

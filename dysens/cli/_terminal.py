@@ -70,7 +70,7 @@ def _strict(data: Any) -> Any:
     return data
 
 
-# What Paddle's C++ prints to standard output, and nobody who types a command can do anything about.
+# What Paddle's C++ prints to standard output, and a user of a command cannot act on.
 _REMARKS = re.compile(rb"\w*CheckIfOneDNNSupport\s*$|.*No ccache found")
 
 

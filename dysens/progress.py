@@ -16,7 +16,8 @@ logger.setLevel(logging.INFO)  # a long job without a terminal says where it is;
 # How often a line is logged where no bar can be drawn.
 _SECONDS_BETWEEN_LINES = 60.0
 
-# Seconds after which work of unknown length is first reported, and between later reports.
+# Seconds after which work of unknown length is first reported, and between later reports, while a command shows the log. Called
+# from Python, where Paddle 3 shows such lines in a format of its own, it is reported once a minute, as a bar is.
 _FIRST_WORD, _NEXT_WORD = 2.0, 10.0
 
 
@@ -135,9 +136,11 @@ class _Work:
     """Work of unknown length, counted in steps."""
 
     def __init__(self, what: str) -> None:
+        shown = any(isinstance(each, _BesideTheBar) for each in logging.getLogger("dysens").handlers)
+        first, self._pause = (_FIRST_WORD, _NEXT_WORD) if shown else (_SECONDS_BETWEEN_LINES,) * 2
         self._what = what
         self._begun = time.monotonic()
-        self._next = self._begun + _FIRST_WORD
+        self._next = self._begun + first
         self._steps = 0
 
     def step(self) -> None:
@@ -145,7 +148,7 @@ class _Work:
         self._steps += 1
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + _NEXT_WORD
+            self._next = now + self._pause
             logger.info("%s: %d forwards in %.0f s so far", self._what, self._steps, now - self._begun)
 
 

@@ -108,7 +108,8 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
     if options.evaluator is not None:  # a score that cannot be used is refused before the long part begins
         with stage("score the whole"):
             judge = Judge(subject, options.evaluator)
-    with progress(len(samples.calibration) + len(subject.groups), "compress", options.progress) as shown:
+    steps = len(samples.calibration) + len(subject.groups)
+    with progress(steps, "calibrate", options.progress, unit="step") as shown:
         pool = closing.enter_context(helpers(subject, samples.held_back, options.run))
         with stage("compare outputs"):
             error = _output_error(subject, samples, pool)

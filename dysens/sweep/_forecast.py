@@ -41,10 +41,12 @@ class Forecast:
         return asdict(self)
 
     def __str__(self) -> str:
+        alike = self.points - self.known - self.evaluations
+        like_others = f", {alike} cut the same channels as one of these" if alike > 0 else ""
         rows = [
             (
                 "points",
-                f"{self.points} ({self.groups} groups), {self.known} known, {self.evaluations} to measure",
+                f"{self.points} ({self.groups} groups), {self.known} known, {self.evaluations} to measure{like_others}",
             ),
             ("seconds a point", f"{self.seconds_a_point:.3g} (measured on one; forward: {self.runtime})"),
             ("in all", f"{in_words(self.seconds)} with {self.workers} worker{'s' * (self.workers > 1)}"),

@@ -83,14 +83,14 @@ class Progress:
         elif self._shown and time.monotonic() - self._spoke >= _SECONDS_BETWEEN_LINES:
             self._spoke = time.monotonic()
             logger.info(
-                "%s: %s of %s%s %ss, %s left, %s",
+                "%s: %s of %s%s %ss, %s left%s",
                 self._what,
                 _number(self._done),
                 "about " * (not isinstance(self._total, int)),
                 _number(self._total),
                 self._unit,
                 self._left(),
-                note,
+                f", {note}" if note else "",
             )
 
     def _left(self) -> str:

@@ -279,10 +279,10 @@ def _model_and_evaluator(config: Mapping[str, Any], submodel: str | None) -> Bui
 
 
 def _built(name: str, build: Callable[..., Any], *arguments: Any) -> Any:
-    """What a builder of PaddleOCR makes of a section; it reports mistakes in there by any of these exceptions."""
+    """What a builder of PaddleOCR makes of a section; it reports mistakes in there by any exception."""
     try:
         return build(*arguments)
-    except (AssertionError, TypeError, KeyError, ValueError, NotImplementedError) as error:
+    except Exception as error:  # also by a plain one
         raise InputError(
             f"PaddleOCR cannot build the config's {name}: {type(error).__name__}: {error}"
         ) from error

@@ -324,6 +324,12 @@ def test_workers_end_when_batches_are_left_early(config):
     np.testing.assert_array_equal(next(iter(task.evaluator.batches()))[0].numpy(), first.numpy())
 
 
+def test_a_loss_that_paddleocr_does_not_know(config):
+    task = OcrTask(config("ch_PP-OCRv3_det", "Loss.main_loss_type=NoLoss", "Global.pretrained_model=null"))
+    with pytest.raises(InputError, match=r"cannot build the config's Loss: Exception: .*main_loss_type"):
+        task.loss()
+
+
 def test_a_large_batch_is_not_run_to_look_at_a_few_images(config, images, tmp_path):
     """Stock recognisers have batches of 128 lines: one of them in double precision takes minutes."""
     labels = tmp_path / "label.txt"

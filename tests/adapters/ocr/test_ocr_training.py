@@ -169,7 +169,7 @@ class DecaySchedule:
 
 AVERAGE = """
 class ModelEMA:
-    def __init__(self, model, decay=0.9998, ema_decay_type="threshold", ema_filter_no_grad=False):
+    def __init__(self, model, decay=0.9998, gamma=2000, ema_decay_type="threshold", ema_filter_no_grad=False):
         self.decay, self.kind = decay, ema_decay_type
         self.shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
 """

@@ -341,7 +341,7 @@ def page(rows: dict[str, dict[str, Any]], words: Words) -> str:
     known_rows = [(words.titles[name], rows[name]) for name in ROWS if name in rows]
     lines += [words.cut.format(title=title, **row) for title, row in known_rows if "characters" in row]
     lines += [words.onnx.format(title=title, **row) for title, row in known_rows if "onnx" in row]
-    apart = [abs(row["score_exported"] - row["trained"]) for _, row in known_rows if "removed" in row]
+    apart = [abs(row["score_exported"] - row["trained"]) for _, row in known_rows if "score_exported" in row]
     lines += [words.exported.format(apart=max(apart))] if apart else []
     return "\n".join([*lines, ""])
 

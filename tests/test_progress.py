@@ -88,7 +88,7 @@ def test_a_kernel_that_is_only_loaded_makes_no_notebook(caplog, monkeypatch):
     monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", 0.0)
     with progress(2, "sweep") as display:
         display.reach(1)
-    assert len(caplog.messages) == 1
+    assert caplog.messages == ["sweep: 1 of 2 points, 00:00 left"]
 
 
 def test_work_of_unknown_length_is_reported_where_a_command_shows_the_log(

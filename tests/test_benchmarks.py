@@ -107,7 +107,7 @@ def test_ratios_not_seconds(page, figures):
     assert "| MobileNetV1, Paddle 2.6 | PaddleSlim | 2.0x | 4.0x | 8.0x | 0.00 |" in text
     assert "| MobileNetV1 | 22% | 67% | 11% | 6.0x | 50% |" in text
     assert (
-        "| MobileNetV1, Paddle 2.6 | PaddleSlim | 4 x 9 | not measured | 8.0x | not measured | 10.0x | 0.00 |"
+        "| MobileNetV1, Paddle 2.6 | PaddleSlim | 4 x 9 | 200 | not measured | 8.0x | not measured | 10.0x | 0.00 |"
         in text
     )
     # PaddleSlim takes 0.3, 0, 0.9, 0.6; a cautious user 0.3, 0, 0.9, 0.2.
@@ -143,6 +143,30 @@ def test_how_near_two_cores_come_to_what_they_could_do(page, figures):
     row = "| MobileNetV1, Paddle 2.6 | openvino, openvino | 68% | 22% | 0% | 10% | 75% | 4 |"
     assert row in text
     assert "| MobileNetV1, Paddle 2.6 | 14 | 0.50 | 2.0x |" in text
+
+
+def test_paddle_3_against_the_point_of_paddleslim(page, figures):
+    """Only where both measured the same images; what was wanted is then told against PaddleSlim, too."""
+    sweep = figures["paddle26"]["sweep mobilenet"]
+    new = {**sweep, "reference": "eager", "point_seconds": 14.4}
+    new["sample"] = [{**row, "seconds": 4.0} for row in sweep["sample"]]
+    figures["paddle3"] = {"sweep mobilenet": new}
+    text = page.rendered(figures)
+    assert "| MobileNetV1 | not measured | 20.0x |" in text
+    assert "| MobileNetV1 | 25x | 10.0x | 20.0x |" in text
+    new["images"] = 100
+    text = page.rendered(figures)
+    assert "| MobileNetV1 | not measured | 20.0x |" not in text
+    assert "| MobileNetV1 | 25x | 10.0x | 10.0x |" in text
+
+
+def test_what_measuring_in_processes_gave(page, figures):
+    test_how_near_two_cores_come_to_what_they_could_do(page, figures)
+    assert "was not tried" in page.rendered(figures)
+    ways = {"in the thread": 3.0, "1 processes": 2.0, "2 processes": 4.0}
+    part = {way: {"seconds": seconds} for way, seconds in ways.items()}
+    figures["paddle3"] = {"pool ocr": {"network": "PP-OCRv3 det", **part}}
+    assert "PP-OCRv3 det, Paddle 3: 1.50x with 1 and 0.75x with 2" in page.rendered(figures)
 
 
 def test_runtimes_are_compared_core_by_core(page):

@@ -82,6 +82,12 @@ def _runtimes(name: str) -> store.Figures:
     return runtimes.measure(name)
 
 
+def _pool(name: str) -> store.Figures:
+    import pool
+
+    return pool.measure(name)
+
+
 def _compress() -> store.Figures:
     import compressing
 
@@ -104,6 +110,7 @@ PARTS: dict[str, Callable[[], store.Figures]] = {
         for cores in ("", ", one core")
     },
     **{f"runtimes {name}": partial(_runtimes, name) for name in NETWORKS},
+    **{f"pool {name}": partial(_pool, name) for name in ("ocr", "v4 det")},
     **{
         f"memory {name}": partial(_memory, name)
         for name in ("ocr", "v4 rec", "v4 det", "layout", "mobilenet")
@@ -122,7 +129,7 @@ PARTS: dict[str, Callable[[], store.Figures]] = {
 ON_ALL_CORES = tuple(
     part
     for part in PARTS
-    if part.startswith(("sweep", "grid", "ratios", "runtimes")) and not part.endswith(", one core")
+    if part.startswith(("sweep", "grid", "ratios", "runtimes", "pool")) and not part.endswith(", one core")
 )
 # What says nothing new on the second stack.
 ONLY_WITH_SLIM = ("growth", "many points", "reuse")

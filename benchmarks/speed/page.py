@@ -32,9 +32,9 @@ Everything here is a ratio of times that were measured in the same run, on a mac
 Seconds of one machine say little about another; the raw ones are in the JSON file. What is not in it was not measured.
 The same part measured twice differs by up to a tenth.
 
-**What is measured.** MobileNetV1 (scale 1.0) on {digits} digits enlarged to 128x128, scored by accuracy; and PP-OCRv3 det with
-the released weights on {scenes} rendered scenes of 320x320, scored by PaddleOCR's own evaluation loop and metric (hmean). Filters
-are ranked by FPGM.{others}
+**What is measured.** MobileNetV1 (scale 1.0) on digits enlarged to 128x128, scored by accuracy; and PP-OCRv3 det with
+the released weights on rendered scenes of 320x320, scored by PaddleOCR's own evaluation loop and metric (hmean). Filters
+are ranked by FPGM.{others} The tables say on how many images; rows with other counts were measured in another run.
 
 **Against what.** PaddleSlim 2.6.0's `FPGMFilterPruner.sensitive` on Paddle 2.6.2, in the same process and run. It runs on Paddle
 2.6 only; on Paddle 3 dysens is compared with its own live model. Both compute on one core, which is Paddle's default
@@ -45,9 +45,8 @@ are ranked by FPGM.{others}
 def rendered(figures: dict[str, Figures]) -> str:
     """The page."""
     slim, new = figures.get("paddle26", {}), figures.get("paddle3", {})
-    counts = {"digits": _images(figures, "mobilenet"), "scenes": _images(figures, "ocr")}
     sections = [
-        TOP.format(machine=_machine(figures), others=_others(figures), **counts),
+        TOP.format(machine=_machine(figures), others=_others(figures)),
         sweeps(slim, new),
         limits(slim, new),
         runtimes(slim, new),
@@ -72,22 +71,16 @@ def _machine(figures: dict[str, Figures]) -> str:
 
 def _others(figures: dict[str, Figures]) -> str:
     """The networks of which only sweeps were measured."""
-    found = {
-        part["network"]: part["images"]
+    found = dict.fromkeys(
+        part["network"]
         for parts in figures.values()
         for name, part in parts.items()
         if name.startswith("sweep")
         and part.get("runtime")
         and not name.startswith(("sweep mob", "sweep ocr"))
-    }
-    listed = ", ".join(f"{network} ({images} images)" for network, images in found.items())
+    )
+    listed = ", ".join(found)
     return f" Of these, sweeps were measured too, with released weights: {listed}." if listed else ""
-
-
-def _images(figures: dict[str, Figures], name: str) -> int | str:
-    names = (f"sweep {name}", f"points {name}")
-    found = [parts[part]["images"] for parts in figures.values() for part in names if part in parts]
-    return found[0] if found else "?"
 
 
 def reference_of(part: Figures) -> str:

@@ -28,10 +28,13 @@ def reference_seconds(part: Figures) -> float:
 
 def once_running(part: Figures | None) -> str:
     """How much faster a point is, without what is paid once a sweep."""
-    if part is None or "point_seconds" not in part:
-        return "not measured"
+    return "not measured" if part is None else f"{point_speed(part):.1f}x"
+
+
+def point_speed(part: Figures) -> float:
+    """A point of the reference against one of the sweep."""
     reference = float(np.mean([row["seconds"] for row in part["sample"]]))
-    return f"{reference * part['points'] / part['point_seconds']:.1f}x"
+    return reference * part["points"] / float(part["point_seconds"])
 
 
 def samples_between(part: Figures) -> float:
@@ -53,6 +56,7 @@ def sweeps(slim: Figures, new: Figures) -> str:
                         f"{network}, {stack}",
                         LABELS[measured[0]["reference"]],
                         f"{measured[0]['groups']} x 9",
+                        " and ".join(sorted({str(part["images"]) for part in measured})),
                         *(
                             f"{reference_seconds(p) / p['seconds']:.1f}x" if p else "not measured"
                             for p in ways
@@ -63,7 +67,7 @@ def sweeps(slim: Figures, new: Figures) -> str:
                 )
     if not rows:
         return ""
-    header = ["network", "reference", "groups x ratios", "one core", "two cores"]
+    header = ["network", "reference", "groups x ratios", "images", "one core", "two cores"]
     sampled = " or ".join(
         sorted(
             {str(len(p["sample"])) for each in (slim, new) for n, p in each.items() if n.startswith("sweep")}
@@ -80,9 +84,57 @@ What is paid once weighs the more, the fewer groups are swept.
 
 {table(header, rows)}
 "A point": the mean over the sweep's points of the seconds that the journal gives them, against the mean of the reference's; it
-leaves out the baseline and the first copy, which are paid once. "Samples apart": the largest difference between the reference's
+leaves out what is paid once: the baseline, the copies. "Samples apart": the largest difference between the reference's
 loss and dysens's at the sampled points, in images.
-"""
+{_across(slim, new)}{_wanted(slim, new)}"""
+
+
+def _against_slim(slim: Figures, part: Figures | None, name: str, cores: str) -> float | None:
+    """A point of PaddleSlim on Paddle 2.6 against one of a sweep, of the same images; None if one was not measured."""
+    theirs = slim.get(f"sweep {name}{cores}")
+    if part is None or theirs is None or theirs["reference"] != "slim" or theirs["images"] != part["images"]:
+        return None
+    seconds = float(np.mean([row["seconds"] for row in theirs["sample"]]))
+    return seconds * part["points"] / part["point_seconds"]
+
+
+def _across(slim: Figures, new: Figures) -> str:
+    """Paddle 3 against PaddleSlim, which does not run there."""
+    rows = []
+    for name, network in NAMES.items():
+        ways = [
+            _against_slim(slim, new.get(f"sweep {name}{cores}"), name, cores) for cores in (", one core", "")
+        ]
+        if any(ways):
+            rows.append([network, *(f"{way:.1f}x" if way else "not measured" for way in ways)])
+    if not rows:
+        return ""
+    return f"""
+PaddleSlim does not run on Paddle 3. Its seconds a point on Paddle 2.6 against those of dysens on Paddle 3, on the same
+machine and images:
+
+{table(["network", "a point, one core", "a point, two cores"], rows)}"""
+
+
+# How many times as fast as the reference a point was to be, on two cores.
+WANTED = {"ocr": 15, "v4 rec": 15, "mobilenet": 25}
+
+
+def _wanted(slim: Figures, new: Figures) -> str:
+    """What was wanted, and what was reached."""
+    rows = []
+    for name, wanted in WANTED.items():
+        cells = []
+        for parts in (slim, new):
+            part = parts.get(f"sweep {name}")
+            speed = _against_slim(slim, part, name, "") or (point_speed(part) if part else None)
+            cells.append(f"{speed:.1f}x" if speed else "not measured")
+        rows.append([NAMES[name], f"{wanted}x", *cells])
+    return f"""
+What was wanted of a point on two cores, and what was reached: against PaddleSlim's point where PaddleSlim runs the network, else
+against the live model of the same stack.
+
+{table(["network", "wanted", *STACKS], rows)}"""
 
 
 def limits(slim: Figures, new: Figures) -> str:
@@ -91,7 +143,7 @@ def limits(slim: Figures, new: Figures) -> str:
     for stack, parts in zip(STACKS, (slim, new)):
         for name, network in NAMES.items():
             one, two = parts.get(f"sweep {name}, one core"), parts.get(f"sweep {name}")
-            if one is None or two is None or "forward_seconds" not in one:
+            if one is None or two is None or "forward_seconds" not in one or one["images"] != two["images"]:
                 continue
             spent = [one[f"{what}_seconds"] for what in ("forward", "measure", "score")]
             limit = sum(spent) / one["points"] / 2
@@ -124,8 +176,29 @@ cores that never wait take half of what one core takes for them. "Of the limit":
 {table(header, rows)}
 Forwards run beside the measuring of earlier batches, except with Paddle 3's own predictor, and measuring runs in one thread.
 "Measuring fills one core from": by these shares, with so many cores the forwards take no longer than it, and more cores gain
-nothing. Measuring in several processes was not tried.
+nothing. {_pools(slim, new)}
 """
+
+
+def _pools(slim: Figures, new: Figures) -> str:
+    """What was seen of measuring in processes of its own."""
+    told = []
+    for stack, parts in zip(STACKS, (slim, new)):
+        for name in ("ocr", "v4 det"):
+            part = parts.get(f"pool {name}")
+            if part is not None:
+                plain = part["in the thread"]["seconds"]
+                ways = [
+                    f"{plain / part[way]['seconds']:.2f}x with {way.split()[0]}"
+                    for way in ("1 processes", "2 processes")
+                ]
+                told.append(f"{part['network']}, {stack}: {' and '.join(ways)}")
+    if not told:
+        return "Measuring in several processes was not tried."
+    return (
+        "Measuring in processes of its own (outputs handed over one batch at a time) was tried on two cores, against a pass "
+        f"as it is: {'; '.join(told)}."
+    )
 
 
 def runtimes(slim: Figures, new: Figures) -> str:

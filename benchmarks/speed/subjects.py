@@ -24,7 +24,7 @@ BATCH = 8
 # First small pictures, which train fast, then those that are measured: (side, epochs, learning rate).
 SCHEDULE = ((32, 3, 2e-3), (64, 2, 1e-3), (SIDE, 1, 5e-4))
 TRAIN_BATCH = 24
-DIGITS, SCENES, LINES, PAGES = sized((120, 24, 32, 8), (8, 2, 4, 2))
+DIGITS, SCENES, LINES, PAGES = sized((120, 64, 48, 8), (8, 2, 4, 2))
 # Of sampled points, one after the other: any first few of them are low, middle and high.
 _RATIOS = (0.5, 0.1, 0.7, 0.3, 0.9, 0.2, 0.8, 0.4)
 

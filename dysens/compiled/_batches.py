@@ -124,6 +124,8 @@ Item = TypeVar("Item")
 DEFAULT_CACHE_GIB = 2.0
 # Single images run faster together; with more there is nothing to gain, and a search could stop at fewer places.
 _ROWS_PER_CHUNK = 4
+# Large images gain nothing by it, and what lies between layers would take the memory several times.
+_BYTES_PER_CHUNK = 2**20
 
 
 class KeptBatches:
@@ -286,9 +288,15 @@ def chunked(calls: Sequence[tuple[int, Packed]], stack: bool) -> list[Chunk]:
         key = f"{call.tree} {[(str(t.dtype), *t.shape[1:]) for t in call.tensors]}"
         together = open_chunks.setdefault(key, [])
         together.append((number, call))
-        if not stack or rows_of(call) is None or sum(rows_of(c) or 0 for _, c in together) >= _ROWS_PER_CHUNK:
+        if not stack or rows_of(call) is None or _is_full([c for _, c in together]):
             closed.append(open_chunks.pop(key))
     return shuffled([_stacked(each) for each in (*closed, *open_chunks.values())])
+
+
+def _is_full(calls: Sequence[Packed]) -> bool:
+    """Whether no further call should run together with these."""
+    rows = sum(rows_of(call) or 0 for call in calls)
+    return rows >= _ROWS_PER_CHUNK or sum(size_of(call.tensors) for call in calls) >= _BYTES_PER_CHUNK
 
 
 def shuffled(items: Sequence[Item]) -> list[Item]:

@@ -16,7 +16,7 @@ from dysens.compiled._calls import Consumers, Packed, UnservableError, kind_of, 
 from dysens.compiled._copy import CompiledForward, compiled_forwards
 from dysens.compiled._export import ExportSpec
 from dysens.compiled._live_model import LiveModel, Observation
-from dysens.compiled._runtime import Runtime
+from dysens.compiled._runtime import Runtime, give_memory_back
 from dysens.errors import in_a_sentence
 
 logger = logging.getLogger(__name__)
@@ -136,6 +136,8 @@ class ComparedCopies:
             self.runtime = chosen.copy.runtime
             logger.info("Compiled copies of the model run with %s.", self.runtime.title)
         made.append(chosen)
+        found.clear()  # another runtime's copy holds the weights once more
+        give_memory_back()
         return chosen
 
     def _new_copies(

@@ -12,8 +12,9 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +28,7 @@ from paddle.tensor.math import _add_with_axis
 from dysens.compiled._batches import ThreadPlan
 from dysens.compiled._calls import Packed, UnservableError
 from dysens.compiled._export import ExportSpec, Traced
-from dysens.compiled._runtime import Loaded, Runtime
+from dysens.compiled._runtime import Loaded, Runtime, give_memory_back
 from dysens.model import preserved
 
 _OPS = ("linear_interp", "bilinear_interp", "trilinear_interp", "nearest_interp", "bicubic_interp")
@@ -205,12 +206,47 @@ class CompiledForward:
             masks: By consumer path.
             given: The outputs of earlier steps, where the export begins with them.
         """
+        feeds = self._feeds(call, masks)
+        feeds.update({f"step_{step}": values for step, values in (given or {}).items()})
+        return self._loaded.run(feeds)
+
+    def keep_only(self, calls: Iterable[Packed], masks: Masks) -> None:
+        """Let go of what was made ready for calls of other sizes; it is made again if they come.
+
+        Args:
+            calls: Those to be ready for.
+            masks: By consumer path.
+        """
+        self._loaded.keep_only([self._feeds(call, masks) for call in calls])
+
+    def _feeds(self, call: Packed, masks: Masks) -> dict[str, Any]:
         feeds: dict[str, Any] = {f"input_{i}": tensor for i, tensor in enumerate(call.tensors)}
         feeds.update(
             {self._mask_names[path]: mask for path, mask in masks.items() if path in self._mask_names}
         )
-        feeds.update({f"step_{step}": values for step, values in (given or {}).items()})
-        return self._loaded.run(feeds)
+        return feeds
+
+    @property
+    def part_seconds(self) -> float | None:
+        """How long a part takes to make at most, for inputs of one size; None where the runtime has no parts."""
+        return self._loaded.part_seconds
+
+    def part(
+        self, paths: Collection[str], given: Collection[int] = (), wanted: Collection[int] = ()
+    ) -> CompiledForward:
+        """What it computes from the outputs of earlier steps, or until some steps, without tracing the model again.
+
+        Args:
+            paths: The consumers that are masked; the masks of others count as all ones.
+            given: Steps to begin with.
+            wanted: Steps whose outputs `arrays` is to give, instead of those of the model.
+
+        Raises:
+            UnservableError: The runtime has no such part.
+        """
+        found = copy(self)
+        found._loaded = self._loaded.part(given, wanted, {self._mask_names[path] for path in paths})
+        return found
 
     def __call__(self, call: Packed, masks: Masks, given: Mapping[int, np.ndarray] | None = None) -> Any:
         """The outputs as tensors, in the structure that the model returns."""
@@ -263,6 +299,7 @@ def compiled_forwards(
             except Exception as error:
                 failed[runtime] = error
                 found = [copy for copy in found if copy.runtime is not runtime]
+    give_memory_back()
     again = {r: plans[r] for r, error in failed.items() if SYMPTOM in str(error) and not export_spec.rewrite}
     if again:
         copies, failures = compiled_forwards(model, replace(export_spec, rewrite=True), again, given)

@@ -16,10 +16,10 @@ import numpy as np
 import paddle
 
 from dysens.compiled._batches import Chunk, KeptBatches, Lanes, chunked, contents, shuffled
-from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_call
+from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_call, signature_of
 from dysens.compiled._copy import CompiledForward, Masks
 from dysens.compiled._forward import FastForward
-from dysens.compiled._prefix import PrefixReuse, Work, worthwhile_cuts
+from dysens.compiled._prefix import PrefixReuse, Work, steps_of, worthwhile_cuts
 from dysens.compiled._scorer import Scorer, ServedWronglyError
 from dysens.compiled._stacking import can_be_stacked
 from dysens.errors import DysensError
@@ -238,8 +238,20 @@ class EvaluatorScorer(Scorer):
             steps = [step for path in paths if (step := first[path]) is not None]
             if steps:
                 ahead.append(Work(frozenset(paths), min(steps), evaluations))
-        compile_seconds = self._fast.copies.compile_seconds
-        cuts = worthwhile_cuts(ahead, observation.elapsed, self._forward_seconds, compile_seconds)
+        # What is kept for all calls, if all are like the one that was observed.
+        values = [sum(int(tensor.size) for tensor in call.tensors) for call in calls]
+        alike = sum(values) / max(values[0], 1)
+
+        def kept(cuts: Sequence[int]) -> float:
+            needed = alike * sum(observation.sizes[step] for step in steps_of(copy, cuts))
+            return min(1.0, self._batches.bytes_left / max(needed, 1.0))
+
+        def compile_seconds(share: float) -> float:
+            if copy.part_seconds is None:
+                return self._fast.copies.compile_seconds
+            return share * copy.part_seconds * len({signature_of(call) for call in calls})
+
+        cuts = worthwhile_cuts(ahead, observation.elapsed, self._forward_seconds, compile_seconds, kept)
         if not cuts:
             return
         try:
@@ -347,6 +359,9 @@ class EvaluatorScorer(Scorer):
             chunks = chunked(calls, stack=False)
         accepted = [self._fast.accepted(chunk.call) for chunk in chunks if chunk.call is not None]
         copies = [each.copy for each in accepted if each is not None]
+        for copy in set(copies):
+            mine = [each.call for each, its in zip(chunks, copies) if its is copy and each.call is not None]
+            copy.keep_only(mine, self._consumers.masks(None))
         if chunks and len(copies) == len(chunks) and chunks[0].call is not None:
             # The first run prepares, and on a busy machine any run may take long: the shortest says what it costs.
             shortest = min(_timed(copies[0], chunks[0].call, self._consumers.masks(None)) for _ in range(3))

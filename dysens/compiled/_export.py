@@ -243,6 +243,11 @@ class Traced(paddle.nn.Layer):
         return list(self._inputs.values())
 
     @property
+    def steps(self) -> dict[int, Any]:
+        """The program's values that are outputs of steps with which an export may begin."""
+        return {step: self._done[step] for step in {step for steps in self.live.values() for step in steps}}
+
+    @property
     def returned(self) -> list[Any]:
         """The program's values that are its outputs."""
         return list(self._returned)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dysens.compiled._batches import size_of
 from dysens.compiled._calls import Consumers, Packed, UnservableError, largest_difference
 from dysens.compiled._copy import CompiledForward
 from dysens.compiled._export import StepCounter
@@ -35,12 +36,14 @@ class Observation:
         outputs: What it returned.
         layers: For each step, the id of its layer.
         elapsed: For each step, the share of the time that had passed when it ended.
+        sizes: For each step, the bytes of its outputs.
         seconds: What it took of the processor: who else is at work on the machine must not count.
     """
 
     outputs: Any
     layers: tuple[int, ...]
     elapsed: tuple[float, ...]
+    sizes: tuple[int, ...]
     seconds: float
 
     def without_outputs(self) -> Observation:
@@ -115,10 +118,12 @@ class LiveModel:
     def _observed(self, call: Packed) -> tuple[Notes, Observation]:
         layers: list[int] = []
         ends: list[float] = []
+        sizes: list[int] = []
 
         def note(number: int, layer: paddle.nn.Layer, outputs: Any) -> None:
             layers.append(id(layer))
             ends.append(time.perf_counter())
+            sizes.append(size_of(outputs))
 
         tensors, plain = WeightWatch(self.model), self._attributes.state(whole=True)
         kept = self._attributes.tensors()
@@ -138,7 +143,7 @@ class LiveModel:
         if largest_difference(given, list(call.tensors)) != 0:
             raise UnservableError("its forward writes into its inputs")
         shares = tuple((end - start) / seconds for end in ends)
-        return notes, Observation(outputs, tuple(layers), shares, worked)
+        return notes, Observation(outputs, tuple(layers), shares, tuple(sizes), worked)
 
     def _refuse_memory(self, call: Packed, outputs: Any, before: State, notes: Notes) -> None:
         """What the forward assigns before it reads it keeps nothing between calls; anything else might."""

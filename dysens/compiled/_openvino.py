@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from dysens.compiled._calls import UnservableError
 from dysens.compiled._export import Traced
 from dysens.compiled._openvino_operation import Converted, Node, Operation, element_type
 from dysens.compiled._openvino_operators import OPERATORS
-from dysens.compiled._runtime import Loaded, Runtime, contiguous
+from dysens.compiled._openvino_part import name_steps, part_of
+from dysens.compiled._runtime import Loaded, Runtime, contiguous, give_memory_back
 
 
 class OpenVino(Runtime):
@@ -38,12 +41,22 @@ class OpenVino(Runtime):
         if not hasattr(
             traced.program, "desc"
         ):  # which those of Paddle 2 have, also on Paddle 3 where a flag asks for them
-            network = translated(traced.program, traced.weights(), traced.inputs, traced.returned)
+            network = translated(
+                traced.program, traced.weights(), traced.inputs, traced.returned, traced.steps
+            )
             return _InferRequests(network, plan)
         _refuse_old(traced.program)
         if not list(folder.glob("model.*")):
             traced.save(folder / "model")
-        return _InferRequests(openvino.Core().read_model(str(folder / "model.pdmodel")), plan)
+        network = openvino.Core().read_model(str(folder / "model.pdmodel"))
+        outputs = {
+            name: output
+            for node in network.get_ops()
+            for output in node.outputs()
+            for name in output.get_names()
+        }
+        name_steps({i: outputs[value.name] for i, value in traced.steps.items() if value.name in outputs})
+        return _InferRequests(network, plan)
 
 
 # Each size gets a network compiled for it, which runs a tenth faster; this many are kept, and one for all other sizes.
@@ -63,16 +76,29 @@ class _InferRequests(Loaded):
         self._idle: dict[tuple[tuple[int, ...], ...] | None, SimpleQueue[Any]] = {}
         self._making = Lock()
         self.outputs = len(network.outputs)
+        self.part_seconds = 0.0
 
     def run(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
         arrays = {name: contiguous(feeds[name]) for name in self._names}
-        idle = self._requests(tuple(array.shape for array in arrays.values()))
+        idle = self._requests(self._shapes(arrays))
         request = idle.get()
         try:
             found = request.infer(arrays, share_inputs=True)
             return [np.array(found[output]) for output in request.model_outputs]
         finally:
             idle.put(request)
+
+    def keep_only(self, kept: Sequence[Mapping[str, Any]]) -> None:
+        shapes = {self._shapes(feeds) for feeds in kept}
+        with self._making:
+            self._idle = {key: requests for key, requests in self._idle.items() if key in shapes}
+        give_memory_back()
+
+    def _shapes(self, feeds: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(feeds[name].shape) for name in self._names)
+
+    def part(self, given: Collection[int], wanted: Collection[int], masks: Collection[str]) -> Loaded:
+        return _InferRequests(part_of(self._network, given, list(wanted), masks), self._plan)
 
     def _requests(self, shapes: tuple[tuple[int, ...], ...]) -> SimpleQueue[Any]:
         with self._making:
@@ -82,6 +108,7 @@ class _InferRequests(Loaded):
             return self._idle[key]
 
     def _compiled(self, shapes: tuple[tuple[int, ...], ...] | None) -> SimpleQueue[Any]:
+        start = time.perf_counter()
         network = self._network
         if shapes is not None and network.is_dynamic():
             network = network.clone()
@@ -97,6 +124,8 @@ class _InferRequests(Loaded):
         requests: SimpleQueue[Any] = SimpleQueue()
         for _ in range(self._plan.lanes):
             requests.put(compiled.create_infer_request())
+        self.part_seconds = time.perf_counter() - start
+        give_memory_back()
         return requests
 
 
@@ -141,7 +170,11 @@ def _kind(block: Any, name: str) -> str:
 
 
 def translated(
-    program: Any, parameters: Mapping[str, np.ndarray], inputs: Iterable[Any], outputs: Sequence[Any]
+    program: Any,
+    parameters: Mapping[str, np.ndarray],
+    inputs: Iterable[Any],
+    outputs: Sequence[Any],
+    steps: Mapping[int, Any] = MappingProxyType({}),
 ) -> Any:
     """A program of Paddle 3 as a network of OpenVINO, which reads the programs of Paddle 2 only.
 
@@ -150,13 +183,17 @@ def translated(
         parameters: The values of its parameters, by name.
         inputs: Its values that are fed, which have names.
         outputs: Its values to compute.
+        steps: Values on the way, with which parts of it may begin.
 
     Raises:
         UnservableError: An operator is not one of those that are translated.
     """
     import openvino
 
-    return openvino.Model(*_Translation(program, parameters).network(list(inputs), list(outputs)))
+    translation = _Translation(program, parameters)
+    network = openvino.Model(*translation.network(list(inputs), list(outputs)))
+    name_steps(translation.among(steps))
+    return network
 
 
 class _Translation:
@@ -184,6 +221,10 @@ class _Translation:
         # An output that is an input, or is returned twice, needs a node of its own.
         results = [self.ops.result(self._nodes[value.hash()]) for value in outputs]
         return results, fed, "dysens"
+
+    def among(self, values: Mapping[int, Any]) -> dict[int, Node]:
+        """Those values that were needed, translated."""
+        return {key: self._nodes[v.hash()] for key, v in values.items() if v.hash() in self._nodes}
 
     def _needed(self, outputs: list[Any]) -> list[Any]:
         wanted = {value.hash() for value in outputs}

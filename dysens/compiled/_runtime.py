@@ -6,8 +6,10 @@ others to find out.
 
 from __future__ import annotations
 
+import ctypes
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import paddle
 
 from dysens.compiled._batches import ThreadPlan
+from dysens.compiled._calls import UnservableError
 from dysens.compiled._export import Traced
 
 
@@ -23,9 +26,11 @@ class Loaded(ABC):
 
     Attributes:
         outputs: How many outputs it has.
+        part_seconds: How long a part of it takes to make at most, for inputs of one size; None if it has no parts.
     """
 
     outputs: int
+    part_seconds: float | None = None
 
     @abstractmethod
     def run(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
@@ -34,6 +39,22 @@ class Loaded(ABC):
         Args:
             feeds: Tensors or arrays by the names of inputs; some that it does not need may be among them.
         """
+
+    def keep_only(self, kept: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027  nothing to let go of
+        """Let go of what was made ready for inputs of other sizes than these; it is made again if they come."""
+
+    def part(self, given: Collection[int], wanted: Collection[int], masks: Collection[str]) -> Loaded:
+        """Some of what it computes, without tracing the model again. It has the same inputs, as far as it needs them.
+
+        Args:
+            given: Steps whose outputs are inputs, "step_" and the number.
+            wanted: Steps whose outputs are its outputs, in this order; its own outputs if there are none.
+            masks: The masks that are not all ones.
+
+        Raises:
+            UnservableError: It has no such part.
+        """
+        raise UnservableError("this runtime cannot run a part of what it loaded")
 
 
 class Runtime(ABC):
@@ -67,6 +88,13 @@ class Runtime(ABC):
             UnservableError: It does not run such a model.
             Exception: Whatever its package raises.
         """
+
+
+def give_memory_back() -> None:
+    """Let the system have the memory that compiling needed for a moment: the C library keeps it, a hundred MiB or more."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def contiguous(values: Any) -> np.ndarray:

@@ -42,11 +42,13 @@ class Forecast:
 
     def __str__(self) -> str:
         alike = self.points - self.known - self.evaluations
-        like_others = f", {alike} cut the same channels as one of these" if alike > 0 else ""
+        others = (
+            f", {alike} remove the same channels as another ratio and need no evaluation" if alike > 0 else ""
+        )
         rows = [
             (
                 "points",
-                f"{self.points} ({self.groups} groups), {self.known} known, {self.evaluations} to measure{like_others}",
+                f"{self.points} ({self.groups} groups): {self.known} known, {self.evaluations} to measure{others}",
             ),
             ("seconds a point", f"{self.seconds_a_point:.3g} (measured on one; forward: {self.runtime})"),
             ("in all", f"{in_words(self.seconds)} with {self.workers} worker{'s' * (self.workers > 1)}"),

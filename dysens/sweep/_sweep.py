@@ -200,7 +200,8 @@ class Sweep(Work):
     def preparation(self, slot: int) -> Task | None:
         """The largest ratio of a group stands for all of them."""
         mine = [place for place in self._left() if self._slots[place[0].name] == slot]
-        counts = Counter(group.name for group, _ in mine)
+        # Ratios that remove the same units take one evaluation.
+        counts = Counter(name for name, _ in {self._masked(place) for place in mine})
         largest = {group.name: (group, ratio) for group, ratio in sorted(mine, key=lambda place: place[1])}
         work = [(*self._named(place), float(counts[name])) for name, place in largest.items()]
         return Task("expect", (work,)) if work else None

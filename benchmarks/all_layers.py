@@ -65,7 +65,9 @@ def main() -> None:
     parser.add_argument("--layers", nargs="+", choices=["filters", "all"], default=["filters", "all"])
     parser.add_argument("--budgets", nargs="+", type=float, default=[0.3])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--chinese-font", type=Path, help=f"the file of {CHINESE_FONT} that lines are drawn with")
+    parser.add_argument(
+        "--chinese-font", type=Path, help=f"the file of {CHINESE_FONT} that lines are drawn with"
+    )
     arguments = parser.parse_args()
     OcrCase.chinese_font = arguments.chinese_font
     for layers in arguments.layers:

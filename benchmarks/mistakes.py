@@ -125,6 +125,9 @@ def interrupted_build():
 NET = "net:build --input-shape 1,3,16,16"
 OCR = "configs/ocr/ch_PP-OCRv3_det.yml"
 
+# A sweep does not begin where there is no room for this much (`dysens.atomic.probe`).
+CROWDED = 64 * 1024
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -208,7 +211,7 @@ MISTAKES = (
     Mistake("a result that is there already", "convert sens.jsonl -o done/sens.json"),
     Mistake("a picture of an unknown kind", "plot sens.jsonl -o curves.doc"),
     Mistake("training without a training loop", f"train {NET}"),
-    Mistake("an exported model that is not there", f"eval {NET} -e net:score --exported out"),
+    Mistake("an exported model that is not there", f"eval {OCR} --exported out"),
     Mistake(
         "a package that is not installed", f"sweep {NET} -e net:score --visualdl log", missing="visualdl"
     ),
@@ -228,7 +231,11 @@ MISTAKES = (
     Mistake(
         "Ctrl-C while compress scores", f"compress {NET} --data net:images -e net:once --flops 30% -o cut"
     ),
-    Mistake("a disk with room for a few points only", f"sweep {NET} -e net:score -o full.jsonl", disk=2048),
+    Mistake(
+        "a disk that becomes full during a sweep",
+        f"sweep {NET} -e net:score -o crowded.jsonl",
+        disk=CROWDED + 1024,
+    ),
     Mistake("a key of a config misspelt", f"groups {OCR} --set Globl.use_gpu=true"),
     Mistake("a value where a section is", f"groups {OCR} --set Global=3"),
     Mistake(
@@ -247,6 +254,7 @@ MISTAKES = (
         ctrl_c_at="cut-export/.inference.*/*.pdiparams",
     ),
     Mistake("Ctrl-C in training", f"train {OCR} --weights null", ctrl_c_at="output/*/latest.pdopt"),
+    Mistake("an exported model scored by a function", f"eval {NET} -e net:score --exported out"),
 )
 
 
@@ -273,6 +281,7 @@ def prepare(folder: Path) -> None:
         'a.png [{"transcription": "OPEN", "points": [[0, 0], [9, 0], [9, 9], [0, 9]]}]\n'
     )
     (folder / "done" / "sens.json").write_text("{}", encoding="utf-8")
+    (folder / "crowded.jsonl").write_bytes(b"\n" * CROWDED)  # empty lines are skipped
     with _quiet():
         for words in (
             f"sweep {NET} -e net:score -o sens.jsonl --ratios 0.25,0.5",
@@ -351,11 +360,12 @@ def _apart(mistake: Mistake, words: list[str]) -> tuple[int, str]:
         f"sys.exit(main({words!r}))",
     ]
     paths = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {"TMPDIR": os.getcwd(), "PYTHONPATH": paths}
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(code)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": paths, **dict([mistake.variable] if mistake.variable else [])},
+        env={**os.environ, **variables, **dict([mistake.variable] if mistake.variable else [])},
         check=False,
     )
     return done.returncode, done.stderr

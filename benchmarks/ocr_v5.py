@@ -6,13 +6,15 @@
 
 Every row is stored in docs/ocr_v5.json as soon as it is measured; a row that is there is not measured again without `--again`.
 Times are taken of all exported models of a kind in turns, in a run of their own. Images are generated: those to train and
-calibrate on and those to score on have seeds of their own.
+calibrate on and those to score on have seeds of their own. They are the same on every machine: English in matplotlib's fonts,
+and Chinese in WenQuanYi Micro Hei alone (fonts-wqy-microhei).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -44,17 +46,18 @@ from dysens.model import doubled, in_double_precision, view_of
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "docs" / "ocr_v5.json"
 BEGIN, END = "<!-- written by benchmarks/ocr_v5.py -->", "<!-- until here -->"
-# Images of each set; a recogniser cut to ASCII or to Chinese is scored on lines of these characters alone.
-TEST = {"det": 32, "rec": 128, "ascii": 128, "chinese": 128}
-TRAIN = {"det": 64, "rec": 192, "ascii": 192, "chinese": 192}
+# Images of each set; the lines of "rec" are ASCII.
+TEST = {"det": 32, "rec": 128, "chinese": 128}
+TRAIN = {"det": 64, "rec": 192, "chinese": 192}
+SETS = {"det": "det", "chinese": "chinese"}  # by the first word of a row; all others are of "rec"
 ROUNDS = 40  # of timing
+IDLE = 1.0  # processes for every core; with more, times are rough
 SEEDS = {"train": 12, "test": 13}
-# A short training with PaddleOCR's loop: 32 steps of 4 scenes, 12 steps of 16 lines. The deepest cut of a recogniser trains
-# twice as long at a quarter of the learning rate.
+CHINESE_FONT = "wqy-microhei.ttc"
+# A short training with PaddleOCR's loop: 32 steps of 4 scenes, 12 steps of 16 lines.
 TRAINING = {
     "det": ("Global.epoch_num=2",),
     "rec": ("Global.epoch_num=1", "Optimizer.lr.learning_rate=0.0002", *TRAIN_BY_CTC),
-    "rec-30": ("Global.epoch_num=2", "Optimizer.lr.learning_rate=0.00005", *TRAIN_BY_CTC),
 }
 
 
@@ -63,33 +66,42 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        latin = Fonts(find_fonts().latin)
-        common = "".join(
-            sorted(each for each in preset_characters("chinese") if "\u4e00" <= each <= "\u9fff")
-        )
-        for part, counts in (("train", TRAIN), ("test", TEST)):
-            for name, count in counts.items():
-                target, seed = folder / f"{name}_{part}", SEEDS[part]
-                if (target / "label.txt").is_file():
-                    continue
-                if name == "det":
-                    write_scenes(target, count, seed)
-                elif name == "chinese":
-                    write_lines(target, count, seed, characters=common)
-                else:
-                    write_lines(target, count, seed, latin if name == "ascii" else None)
 
-    def settings(self, name: str, row: str = "") -> list[str]:
-        """Overrides that point a config at the sets of a name, and make its training short, as that of a row is."""
-        parts = {"Train": self.folder / f"{name}_train", "Eval": self.folder / f"{name}_test"}
+    def drawn(self, name: str, part: str) -> Path:
+        """The folder of one of the sets, which is drawn unless it is there."""
+        target, seed = self.folder / f"{name}_{part}", SEEDS[part]
+        count = (TRAIN if part == "train" else TEST)[name]
+        if (target / "label.txt").is_file():
+            return target
+        fonts = find_fonts()
+        if name == "det":
+            write_scenes(target, count, seed, fonts=Fonts(fonts.latin))
+        elif name == "rec":
+            write_lines(target, count, seed, Fonts(fonts.latin))
+        else:
+            chinese = tuple(path for path in fonts.chinese if path.name == CHINESE_FONT)[:1]
+            if not chinese:
+                raise SystemExit(
+                    f"Chinese rows are of lines in {CHINESE_FONT}, which is not installed: `apt install fonts-wqy-microhei`."
+                )
+            common = "".join(
+                sorted(each for each in preset_characters("chinese") if "\u4e00" <= each <= "\u9fff")
+            )
+            write_lines(target, count, seed, Fonts(fonts.latin, chinese), common)
+        return target
+
+    def settings(self, name: str) -> list[str]:
+        """Overrides that point a config at the sets of a row, and make its training short."""
+        kind = SETS.get(name, "rec")
+        parts = {"Train": self.drawn(kind, "train"), "Eval": self.drawn(kind, "test")}
         return [
             *(f"{mode}.dataset.data_dir={path}" for mode, path in parts.items()),
             *(f"{mode}.dataset.label_file_list=[{path}/label.txt]" for mode, path in parts.items()),
-            *TRAINING.get(row, TRAINING["det" if name == "det" else "rec"]),
+            *TRAINING["det" if name == "det" else "rec"],
         ]
 
     def task(self, name: str, config: Path | None = None, *more: str) -> OcrTask:
-        """The released network, or that of another config, on the sets of a name."""
+        """The released network, or that of another config, on the sets of a row."""
         return OcrTask(load_config(config or released_config(name), [*self.settings(name), *more]))
 
 
@@ -138,7 +150,7 @@ def whole(bench: Bench, name: str, folder: Path) -> dict[str, Any]:
 
 
 def tuned(bench: Bench, name: str, folder: Path) -> dict[str, Any]:
-    """How a released network scores after the training that the others get: what of their gain is no recovery."""
+    """How a released network scores after the training that the others get: their gain or loss without a cut."""
     task = bench.task(name, None, f"Global.save_model_dir={folder}")
     task.train()
     return {"trained": evaluate(task.model, task.evaluator)}
@@ -148,7 +160,7 @@ def compressed(
     bench: Bench, name: str, share: int, folder: Path, config: Path, *options: str
 ) -> dict[str, Any]:
     """What `dysens compress --train --export` says of a config on the sets of a name."""
-    sets = [word for text in bench.settings(name, f"{name}-{share}") for word in ("--set", text)]
+    sets = [word for text in bench.settings(name) for word in ("--set", text)]
     command = [
         sys.executable,
         "-m",
@@ -175,7 +187,7 @@ def compressed(
 
 
 def row_of(bench: Bench, row: str) -> dict[str, Any]:
-    """One row by its name, such as det-50, rec-whole, ascii-before, ascii-cut, ascii-20."""
+    """One row by its name, such as det-50, rec-whole, ascii-cut, ascii-20, chinese-before."""
     name, _, what = row.partition("-")
     folder = bench.folder / row
     if what == "whole":
@@ -198,18 +210,18 @@ def row_of(bench: Bench, row: str) -> dict[str, Any]:
 
 ROWS: dict[str, str] = {
     "det-whole": "det, as released",
-    "det-tuned": "det, whole, trained like the rows below",
+    "det-tuned": "det, whole, trained the same",
     "det-30": "det, `compress --flops 30%`",
     "det-50": "det, `compress --flops 50%`",
     "det-60": "det, `compress --flops 60%`",
     "rec-whole": "rec, as released",
-    "rec-tuned": "rec, whole, trained like the rows below",
+    "rec-tuned": "rec, whole, trained the same",
     "rec-20": "rec, `compress --flops 20%`",
     "rec-30": "rec, `compress --flops 30%`",
-    "ascii-before": "rec, as released, lines in ASCII",
     "ascii-cut": "rec, `characters --preset ascii`",
     "ascii-20": "then `compress --flops 20%`",
     "chinese-before": "rec, as released, lines of common Chinese characters",
+    "chinese-tuned": "the same, whole, trained the same",
     "chinese-cut": "rec, `characters --preset chinese`",
     "chinese-20": "then `compress --flops 20%`",
 }
@@ -218,19 +230,17 @@ ROWS: dict[str, str] = {
 def take_times(bench: Bench, rows: dict[str, dict[str, Any]]) -> None:
     """The median CPU time of one image of every exported model, on one thread, in turns with the others of its kind.
 
-    CPU time, because it tells the same on a busy machine.
+    Models that are not in the folder of this run keep no time: one of another run could not be compared.
     """
+    for row in rows.values():
+        row.pop("ms", None)
     for kind in ("det", "rec"):
-        names = [
-            row
-            for row in ROWS
-            if row.startswith("det") == (kind == "det")
-            and "bytes" in rows.get(row, {})
-            and (
-                bench.folder / row / "inference"
-            ).is_dir()  # others keep the times of the run that measured them
-        ]
-        predictors = {row: Predictor(bench.folder / row / "inference" / "inference") for row in names}
+        folders = {row: bench.folder / row / "inference" for row in ROWS if row in rows}
+        predictors = {
+            row: Predictor(folder / "inference")
+            for row, folder in folders.items()
+            if row.startswith("det") == (kind == "det") and folder.is_dir()
+        }
         if not predictors:
             continue
         inputs = bench.task(kind, None, "Global.pretrained_model=null").timing_inputs()
@@ -243,6 +253,7 @@ def take_times(bench: Bench, rows: dict[str, dict[str, Any]]) -> None:
                     seconds[row].append(time.process_time() - start)
         for row, values in seconds.items():
             rows[row]["ms"] = 1000 * statistics.median(values)
+            rows[row]["load"] = os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -250,6 +261,7 @@ class Words:
     """A page's language."""
 
     header: str
+    titles: dict[str, str]
     how: str
     cut: str
     onnx: str
@@ -265,11 +277,12 @@ SIZES = {
 }
 ENGLISH = Words(
     "| PP-OCRv5 mobile | hmean or acc | after a short training | FLOPs | file, KiB | ms |",
-    "{train} generated scenes or {train_lines} lines to calibrate and train on (32 steps of 4 scenes, 12 of 16 lines, "
-    "24 at a lower learning rate for rec at 30%), "
+    ROWS,
+    "{train} generated scenes or {train_lines} lines to calibrate and train on (32 steps of 4 scenes, 12 of 16 lines), "
     "{det} others or {lines} to score on: one box or line more or less is about one percent. The released models never saw "
     "such images. The file is the exported model; ms is the CPU time of one image "
-    "(320x320, a line of 48x320) in Paddle's predictor with oneDNN on one thread, median of {rounds} in turns.",
+    "(320x320, a line of 48x320) in Paddle's predictor with oneDNN on one thread, median of {rounds} in turns; a star means "
+    "that the machine was busy with other work: rough.",
     "- {title}: {characters:,} characters, {params:,} of {params_before:,} parameters; logits of kept characters differ by "
     "{difference:.1e} at most from those before.",
     "- {title}: outputs on the images to score differ by {onnx:.1e} at most from those of the ONNX model; on the image "
@@ -278,12 +291,28 @@ ENGLISH = Words(
 )
 CHINESE = Words(
     "| PP-OCRv5 mobile | hmean 或 acc | 短训练之后 | FLOPs | 文件，KiB | ms |",
-    "用 {train} 张生成的场景图或 {train_lines} 行文字校准和训练（4 张一步共 32 步，16 行一步共 12 步；"
-    "rec 减 30% 时以较低学习率训练 24 步），"
+    {
+        "det-whole": "det，公开模型",
+        "det-tuned": "det，不剪，同样训练",
+        "det-30": "det，`compress --flops 30%`",
+        "det-50": "det，`compress --flops 50%`",
+        "det-60": "det，`compress --flops 60%`",
+        "rec-whole": "rec，公开模型",
+        "rec-tuned": "rec，不剪，同样训练",
+        "rec-20": "rec，`compress --flops 20%`",
+        "rec-30": "rec，`compress --flops 30%`",
+        "ascii-cut": "rec，`characters --preset ascii`",
+        "ascii-20": "再 `compress --flops 20%`",
+        "chinese-before": "rec，公开模型，常用汉字的文字行",
+        "chinese-tuned": "同上，不剪，同样训练",
+        "chinese-cut": "rec，`characters --preset chinese`",
+        "chinese-20": "再 `compress --flops 20%`",
+    },
+    "用 {train} 张生成的场景图或 {train_lines} 行文字校准和训练（4 张一步共 32 步，16 行一步共 12 步），"
     "在另外 {det} 张或 {lines} 行上打分：一个框或一行的差别约为百分之一。"
     "公开模型没有见过这样的图片。文件指导出的模型；"
     "ms 是单线程、oneDNN、Paddle predictor 处理一张图（320x320，或 48x320 的一行）的 CPU 时间，"
-    "轮流测 {rounds} 次取中位数。",
+    "轮流测 {rounds} 次取中位数；带星号的是在机器忙于其他工作时测的，只供粗略参考。",
     "- {title}：保留 {characters:,} 个字符，参数 {params_before:,} -> {params:,}；"
     "保留字符的 logits 与裁剪前最多相差 {difference:.1e}。",
     "- {title}：在打分图片上的输出与 ONNX 模型最多相差 {onnx:.1e}；在相差最大的图片上，"
@@ -296,7 +325,7 @@ PAGES = {ROOT / "docs" / "ocr.md": ENGLISH, ROOT / "docs" / "cn" / "ocr.md": CHI
 def page(rows: dict[str, dict[str, Any]], words: Words) -> str:
     """The table, and what else was measured in sentences."""
     lines = ["", words.header, "|---|---|---|---|---|---|"]
-    for name, title in ROWS.items():
+    for name, title in words.titles.items():
         row = rows.get(name)
         if row is None:
             continue
@@ -305,14 +334,14 @@ def page(rows: dict[str, dict[str, Any]], words: Words) -> str:
             f"{row['trained']:.3f}" if "trained" in row else "",
             f"{row['flops']:,}" if "flops" in row else "",
             f"{row['bytes'] / 1024:,.0f}" if "bytes" in row else "",
-            f"{row['ms']:.1f}" if "ms" in row else "",
+            f"{row['ms']:.1f}{'*' if row.get('load', IDLE + 1) > IDLE else ''}" if "ms" in row else "",
         ]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += ["", words.how.format(**SIZES), ""]
-    known_rows = [(ROWS[name], rows[name]) for name in ROWS if name in rows]
+    known_rows = [(words.titles[name], rows[name]) for name in ROWS if name in rows]
     lines += [words.cut.format(title=title, **row) for title, row in known_rows if "characters" in row]
     lines += [words.onnx.format(title=title, **row) for title, row in known_rows if "onnx" in row]
-    apart = [abs(row["score_exported"] - row["trained"]) for _, row in known_rows if "removed" in row]
+    apart = [abs(row["score_exported"] - row["trained"]) for _, row in known_rows if "score_exported" in row]
     lines += [words.exported.format(apart=max(apart))] if apart else []
     return "\n".join([*lines, ""])
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from textwrap import shorten
+
+# How much of another package's message a sentence takes over.
+_LONGEST = 300
 
 
 class DysensError(Exception):
@@ -57,7 +61,11 @@ def in_a_sentence(error: Exception) -> str:
     """The message of a Paddle error, without stack traces and decoration."""
     lines = [line.strip() for line in str(error).splitlines()]
     telling = [line for line in lines if line and not line.startswith(("[Hint", "-----", "Error Message"))]
-    return f"{type(error).__name__}: {telling[-1][:300] if telling else repr(error)}"
+    message = telling[-1] if telling else repr(error)
+    if len(message) > _LONGEST:  # whole sentences, if there are any
+        head, end, _ = message[:_LONGEST].rpartition(". ")
+        message = head + end.strip() or shorten(message, _LONGEST, placeholder=" ...")
+    return f"{type(error).__name__}: {message}"
 
 
 def yaml_problem(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """How the program that runs spells an option, so that an error names what its user can type.
 
 A message says ``flag("target_loss")``. That is ``--target-loss`` while ``dysens`` runs, ``--target_loss`` while one of tools/
-does, and ``target_loss`` for who calls from Python.
+does, and ``target_loss`` when called from Python.
 """
 
 from __future__ import annotations

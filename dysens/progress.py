@@ -16,7 +16,8 @@ logger.setLevel(logging.INFO)  # a long job without a terminal says where it is;
 # How often a line is logged where no bar can be drawn.
 _SECONDS_BETWEEN_LINES = 60.0
 
-# When work whose length nobody knows is first spoken of, and how often then.
+# Seconds after which work of unknown length is first reported, and between later reports, while a command shows the log. Called
+# from Python, where Paddle 3 shows such lines in a format of its own, it is reported once a minute, as a bar is.
 _FIRST_WORD, _NEXT_WORD = 2.0, 10.0
 
 
@@ -83,14 +84,14 @@ class Progress:
         elif self._shown and time.monotonic() - self._spoke >= _SECONDS_BETWEEN_LINES:
             self._spoke = time.monotonic()
             logger.info(
-                "%s: %s of %s%s %ss, %s left, %s",
+                "%s: %s of %s%s %ss, %s left%s",
                 self._what,
                 _number(self._done),
                 "about " * (not isinstance(self._total, int)),
                 _number(self._total),
                 self._unit,
                 self._left(),
-                note,
+                note and f", {note}",
             )
 
     def _left(self) -> str:
@@ -132,12 +133,14 @@ def progress(
 
 
 class _Work:
-    """Work that goes on for nobody knows how long, counted in steps."""
+    """Work of unknown length, counted in steps."""
 
     def __init__(self, what: str) -> None:
+        shown = any(isinstance(each, _BesideTheBar) for each in logging.getLogger("dysens").handlers)
+        first, self._pause = (_FIRST_WORD, _NEXT_WORD) if shown else (_SECONDS_BETWEEN_LINES,) * 2
         self._what = what
         self._begun = time.monotonic()
-        self._next = self._begun + _FIRST_WORD
+        self._next = self._begun + first
         self._steps = 0
 
     def step(self) -> None:
@@ -145,7 +148,7 @@ class _Work:
         self._steps += 1
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + _NEXT_WORD
+            self._next = now + self._pause
             logger.info("%s: %d forwards in %.0f s so far", self._what, self._steps, now - self._begun)
 
 
@@ -154,7 +157,7 @@ _at_work: list[_Work] = []
 
 @contextmanager
 def at_work(what: str) -> Iterator[None]:
-    """Say after two seconds, and then now and again, that something goes on; whoever does it calls `step_done`."""
+    """Report after two seconds, and every ten seconds then, that work goes on; it calls `step_done` at every step."""
     _at_work.append(_Work(what))
     try:
         yield
@@ -163,7 +166,7 @@ def at_work(what: str) -> Iterator[None]:
 
 
 def step_done() -> None:
-    """Count one step of what `at_work` is about; nothing if nobody asked."""
+    """Count one step of the work that `at_work` reports; does nothing outside it."""
     if _at_work:
         _at_work[-1].step()
 

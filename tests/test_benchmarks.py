@@ -216,3 +216,40 @@ class TestPublished:
                 assert page.samples_apart(part, way, page.reference_of(part)) <= 1.0 + 1e-6
         for part in (p for name, p in parts if name.startswith(("sweep", "ratios"))):
             assert page.samples_between(part) <= 1.0 + 1e-6
+
+
+@pytest.fixture(scope="module")
+def ocr_v5():
+    """The benchmark of PP-OCRv5, which needs what it measures with."""
+    pytest.importorskip("onnxruntime")
+    spec = importlib.util.spec_from_file_location("benchmark_ocr_v5", ROOT / "benchmarks" / "ocr_v5.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look for it there
+    spec.loader.exec_module(module)
+    return module
+
+
+class TestOcrV5:
+    def test_the_pages_show_the_figures(self, ocr_v5):
+        for place, words in ocr_v5.PAGES.items():
+            assert ocr_v5.page(ocr_v5.known(), words) in place.read_text(encoding="utf-8")
+
+    def test_every_row_has_a_title_in_both_languages(self, ocr_v5):
+        assert set(ocr_v5.known()) <= set(ocr_v5.ROWS)
+        for words in ocr_v5.PAGES.values():
+            assert list(words.titles) == list(ocr_v5.ROWS)
+
+    def test_times_of_a_busy_machine_are_marked(self, ocr_v5):
+        row = {"score": 0.5, "flops": 1000, "bytes": 2048, "ms": 7.0}
+        for load, shown in ((0.5, "| 7.0 |"), (1.5, "| 7.0* |"), (None, "| 7.0* |")):
+            rows = {"rec-whole": row if load is None else {**row, "load": load}}
+            assert shown in ocr_v5.page(rows, ocr_v5.ENGLISH)
+
+    def test_a_machine_without_the_chinese_font_is_refused(self, ocr_v5, tmp_path, monkeypatch):
+        """Its rows would be of other pictures than those of the page."""
+        from dysens.data import Fonts, find_fonts
+
+        other = Fonts(find_fonts().latin, (tmp_path / "NotoSansCJK.ttc",))
+        monkeypatch.setattr(ocr_v5, "find_fonts", lambda: other)
+        with pytest.raises(SystemExit, match=r"wqy-microhei\.ttc, which is not installed"):
+            ocr_v5.Bench(tmp_path).drawn("chinese", "test")

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from dysens import progress as module
-from dysens.progress import at_work, progress, step_done
+from dysens.progress import at_work, progress, shown_log, step_done
 
 SCRIPT = """
 from dysens.progress import progress
@@ -74,9 +74,12 @@ def test_a_line_in_the_log_now_and_then(caplog, monkeypatch):
     first, second = caplog.messages
     assert first.startswith("sweep: 1 of 4 points, unknown time left, stem.0.weight at 0.5")
     assert second.startswith("sweep: 2 of 4 points, 00:00 left, last loss 0.1250, stem.0.weight at 0.5")
+    with progress(4, "sweep") as display:
+        display.reach(2)
+    assert caplog.messages[2] == "sweep: 2 of 4 points, 00:00 left"
     with progress(4, "sweep", shown=False) as display:
         display.reach(1)
-    assert len(caplog.messages) == 2
+    assert len(caplog.messages) == 3
 
 
 def test_a_kernel_that_is_only_loaded_makes_no_notebook(caplog, monkeypatch):
@@ -85,19 +88,22 @@ def test_a_kernel_that_is_only_loaded_makes_no_notebook(caplog, monkeypatch):
     monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", 0.0)
     with progress(2, "sweep") as display:
         display.reach(1)
-    assert len(caplog.messages) == 1
+    assert caplog.messages == ["sweep: 1 of 2 points, 00:00 left"]
 
 
-def test_work_of_unknown_length_is_spoken_of(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_work_of_unknown_length_is_reported_where_a_command_shows_the_log(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dysens.progress._FIRST_WORD", 0.0)
     caplog.set_level(logging.INFO, "dysens")
     with at_work("finding groups"):
         step_done()
+    assert caplog.records == []  # who calls from Python gets a line a minute
+    with shown_log(), at_work("finding groups"):
         step_done()
-    step_done()  # nobody asked
-    assert [record.getMessage() for record in caplog.records] == ["finding groups: 1 forwards in 0 s so far"]
+        step_done()
+    step_done()  # of no work
+    assert capsys.readouterr().err == "finding groups: 1 forwards in 0 s so far\n"
 
 
 FROM_PYTHON = """

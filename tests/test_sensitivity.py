@@ -314,8 +314,12 @@ def test_what_is_no_layer_is_no_model():
 @pytest.mark.parametrize(
     ("shape", "error", "said"),
     [
-        ([1, 5, 16, 16], ForwardError, "forward fails"),
-        ([1, 3, 16], ForwardError, "forward fails"),
+        (
+            [1, 5, 16, 16],
+            ForwardError,
+            r"forward fails .*inputs were \[1, 5, 16, 16\]; .*, change input_shape",
+        ),
+        ([1, 3, 16], ForwardError, r"forward fails .*inputs were \[1, 3, 16\]"),
         ([[1, 3, 16, 16], [1, 3]], ForwardError, "forward fails"),
         ([1, 3, 0, 16], InputError, "not positive"),
         ([1, 3, -1, -1], InputError, "not positive"),
@@ -601,7 +605,10 @@ def test_aligned_widths(model, ds):
 def test_an_unreachable_budget_says_what_is_reachable(model, ds):
     sens = ds.sensitive(closeness(model), ratios=[0.1], progress=False)
     unchanged(
-        model, lambda: ds.ratios_by_flops(sens, 0.9), UnreachableError, r"cannot be removed: .* remove 0\.\d+"
+        model,
+        lambda: ds.ratios_by_flops(sens, 0.9),
+        UnreachableError,
+        r"cannot be removed: .* remove \d+\.\d%",
     )
 
 

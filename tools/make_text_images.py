@@ -36,7 +36,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     fonts = find_fonts()
-    print(f"{len(fonts.latin)} Latin fonts, {len(fonts.chinese) or 'no'} Chinese fonts")
+    print(f"Fonts: {len(fonts.latin)} Latin, {len(fonts.chinese) or 'no'} Chinese")
     for part, offset in PARTS.items():
         seed = 10 * args.seed + offset
         try:

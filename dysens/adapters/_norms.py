@@ -24,10 +24,7 @@ from dysens.progress import progress
 logger = logging.getLogger(__name__)
 
 FREEZE = "freeze_norm"  # of a config: whether batch norms keep their statistics; by default that is measured
-BATCHES, IMAGES = (
-    4,
-    64,
-)  # to compare them on at most: a stock recogniser has 128 lines in a batch, and one is enough
+BATCHES, IMAGES = 4, 64  # to compare them on at most
 BATCH_NORMS = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm)
 
 
@@ -104,7 +101,7 @@ def losses_by_statistics(
     with seeded(seed):
         batches = _few(loader)
 
-    with progress(2 * len(batches), "compare batch norms", unit="batch") as shown:
+    with progress(2 * len(batches), "compare batch norms", unit="forward") as shown:
 
         def measured(before: int) -> float:
             total = 0.0

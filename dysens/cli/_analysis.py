@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dysens.cli._files import kept_in
+from dysens.cli._files import kept_in, require_written
 from dysens.cli._models import model_name, subject_of, without_download
 from dysens.cli._options import (
     LOSSES,
@@ -93,6 +93,7 @@ def _sweep(options: Namespace, out: Output) -> None:
         if writer is not None:
             log_sensitivities(writer, sens)
     out.result(table_of(sens, out.width), summary_of(sens))
+    require_written(len(sens.points), options.sen_file)
     out.say(
         f"{len(sens.points)} points are in {options.sen_file}; see them again: dysens show {options.sen_file}"
     )

@@ -124,6 +124,7 @@ def remarks(compressed: Compressed) -> str:
     lines = [
         f"Removed {outcome.flops_removed:.1%} of the FLOPs and {outcome.params_removed:.1%} of the parameters; the outputs' "
         f"error is {outcome.output_error:.3g} of their variance, on held-out {compressed.data}.",
+        outcome.reason,
         f"The masked and the cut network differ by at most {outcome.proof:.1e} of the largest value.",
         f"Weights and plan: {compressed.save}.pdparams, {compressed.save}.plan.json (dysens.load_pruned reads both)",
     ]
@@ -146,6 +147,8 @@ def compressed_data(compressed: Compressed) -> dict[str, Any]:
         "scored_on": compressed.scored_on,
         "calibrated_on": compressed.data,
         "output_error": outcome.output_error,
+        "allocation": outcome.allocation,
+        "reason": outcome.reason,
         "difference": outcome.proof,
         "flops_before": outcome.flops_before,
         "flops_after": outcome.flops_after,

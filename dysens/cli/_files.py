@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dysens.cli._options import LOSSES, Command, add_json, add_rule, add_sensitivities
 from dysens.cli._terminal import CommandParser, Output, number, one_of
-from dysens.errors import DysensError
+from dysens.errors import DysensError, JournalError
 
 if TYPE_CHECKING:
     from dysens.results import Sensitivities
@@ -21,13 +21,40 @@ def kept_in(path: Path) -> str:
     """Describe what an interrupted command leaves in its journal."""
     from dysens.results import Sensitivities
 
-    beside = Path(f"{path}.jsonl")  # where a sweep goes on that was given a PaddleSlim file
-    place = beside if beside.is_file() else path
+    place = journal_of(path)
     if not (place.is_file() and holds_sensitivities(place)):
         return "nothing was measured yet"
     sens = Sensitivities.load(place)
     points = len(sens.points) + len(sens.partial_points)
     return f"{_counted(points, 'point')} {'is' if points == 1 else 'are'} safe in {place}"
+
+
+def journal_of(path: Path) -> Path:
+    """The journal of a sweep into this file: beside it, if the sweep went on from a PaddleSlim file."""
+    beside = Path(f"{path}.jsonl")
+    return beside if beside.is_file() else path
+
+
+def require_written(measured: int, path: Path) -> None:
+    """Say at the end of a sweep if its file lacks points, as the disk became full.
+
+    Args:
+        measured: How many points there are.
+        path: The file that was to hold them.
+
+    Raises:
+        JournalError: It holds fewer.
+    """
+    from dysens.results import Sensitivities
+
+    place = journal_of(path)
+    written = len(Sensitivities.load(place).points)
+    if written < measured:
+        raise JournalError(
+            f"{place} holds {written} of {measured} points: it could not be written any more. A warning above says where the "
+            f"others are; `dysens merge {place} THAT_FILE -o FILE` joins them. Or make room, and the same command measures "
+            "what is missing."
+        )
 
 
 def holds_sensitivities(path: Path) -> bool:

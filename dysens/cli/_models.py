@@ -49,7 +49,7 @@ class ModelName:
         evaluator: ``package.module:function``; None for what the config or the function brings.
         submodel: Which network of an OCR distillation config.
         resume: A checkpoint of a training that was broken off.
-        bare: Whether the config's weights are left out: for who scores an exported model.
+        bare: Whether the config's weights are left out: when only an exported model is scored.
         data: A labelled set that scores an inference model: a label file of PaddleOCR, its folder, or a COCO file.
     """
 

@@ -305,15 +305,19 @@ def compressing_of(options: Namespace, folder: Path, progress: bool) -> Compress
 def add_target(parser: CommandParser) -> None:
     """How much is to be pruned."""
     parser.option("loss", type=number, metavar="L", help="relative loss of each group")
-    parser.option("flops", type=number, metavar="F", help="share of the FLOPs to remove")
-    parser.option("params", type=number, metavar="P", help="share of parameters to remove")
+    parser.option("flops", type=number, metavar="F", help="share of the FLOPs to remove: 0.5 or 50%%")
+    parser.option("params", type=number, metavar="P", help="or share of the parameters")
     parser.option("align", type=count, metavar="N", help="leave a multiple of N channels")
     add_rule(parser)
 
 
 def add_rule(parser: CommandParser) -> None:
     """By which rule a loss chooses."""
-    parser.option("paddleslim_rule", action="store_true", help="with --loss: PaddleSlim's rule, no envelope")
+    parser.option(
+        "paddleslim_rule",
+        action="store_true",
+        help="with --loss: PaddleSlim's rule, which takes lucky points",
+    )
 
 
 def target_of(options: Namespace) -> Target:

@@ -114,7 +114,7 @@ def _data(cut: Cut) -> dict[str, Any]:
 
 def _add_train(parser: CommandParser) -> None:
     add_model(parser, config="of PaddleOCR or PaddleDetection")
-    parser.option("resume", metavar="FILE", help="continue from this checkpoint, no ending")
+    parser.option("resume", metavar="FILE", help="continue from this checkpoint, without .pdparams")
     add_evaluator(parser)
     add_json(parser)
 
@@ -226,7 +226,11 @@ def _export(options: Namespace, out: Output) -> None:
 
 def _add_demo(parser: CommandParser) -> None:
     parser.option(
-        "output", type=Path, default=Path("output/demo"), metavar="DIR", help="for the files (output/demo)"
+        "output",
+        type=Path,
+        default=Path("output/demo"),
+        metavar="DIR",
+        help="folder for the files (output/demo)",
     )
     parser.option("quick", action="store_true", help="train and sweep less, to see that it runs")
 
@@ -251,6 +255,7 @@ PRUNE = Command(
     columns={
         "before, after": "channels of the group's layers",
         "FLOPs": "of one forward; a multiply-add is one",
+        "parameters": "numbers in the weights",
     },
 )
 TRAIN = Command(

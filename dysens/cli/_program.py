@@ -38,7 +38,7 @@ INTERRUPTED = 130  # what shells give for SIGINT
 PIPE_CLOSED = 141  # and for SIGPIPE
 
 PADDLE_MISSING = (
-    "this needs Paddle, which is not installed: "
+    "This needs Paddle, which is not installed: "
     'pip install "dysens[cpu]" (or "dysens[gpu]", or Paddle\'s own build).'
 )
 
@@ -127,7 +127,7 @@ def overview() -> str:
 def _no_command(word: str) -> str:
     if word.startswith("-"):
         return f'"{word}" comes before the command; options follow it: dysens COMMAND {word}'
-    return f'there is no command "{word}"{nearest(word, COMMANDS) or "."}'
+    return f'There is no command "{word}"{nearest(word, COMMANDS) or "."}'
 
 
 def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
@@ -157,7 +157,7 @@ def hush_paddle(debug: bool) -> None:
     if not debug:
         os.environ.setdefault("GLOG_minloglevel", "2")
         warnings.filterwarnings("ignore", category=UserWarning, module="paddle")
-        logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font list that it makes
+        logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs every font list that it builds
 
 
 def interrupted(command: str, kept: str | None, instead: str | None = None) -> str:
@@ -184,7 +184,7 @@ def typed_again(words: Sequence[str], program: str) -> str:
 def _sentence(error: Exception, debug: bool) -> str:
     if isinstance(error, DysensError):
         text = str(error)
-        return f"T{text[1:]}" if text.startswith("the ") else text
+        return text[:1].upper() + text[1:] if text.startswith("the ") else text
     if isinstance(error, ModuleNotFoundError) and error.name == "paddle":
         return PADDLE_MISSING
     place = traceback.extract_tb(error.__traceback__)[-1]

@@ -70,7 +70,7 @@ def _strict(data: Any) -> Any:
     return data
 
 
-# What Paddle's C++ prints to standard output, and nobody who types a command can do anything about.
+# What Paddle's C++ prints to standard output, and a user of a command cannot act on.
 _REMARKS = re.compile(rb"\w*CheckIfOneDNNSupport\s*$|.*No ccache found")
 
 
@@ -215,7 +215,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 for invalid usage."""
-        self.exit(USAGE_ERROR, f"error: {message}\n`{self.prog} --help` lists the options.\n")
+        sentence = message[:1].upper() + message[1:]  # argparse's own begin small
+        self.exit(USAGE_ERROR, f"error: {sentence}\n`{self.prog} --help` lists the options.\n")
 
 
 class _ExtendAll(argparse.Action):

@@ -237,12 +237,12 @@ def _add_sensitivity(parser: CommandParser) -> None:
         "save",
         type=Path,
         metavar="NAME",
-        help="pruned checkpoint, no ending (pruned beside the others)",
+        help="pruned checkpoint, without .pdparams (pruned beside the others)",
     )
     parser.option(
         "resume",
         metavar="NAME",
-        help="continue an interrupted fine-tuning from this checkpoint, no ending",
+        help="continue an interrupted fine-tuning from this checkpoint, without .pdparams",
     )
 
 

@@ -108,7 +108,8 @@ def _compressed(subject: Subject, data: Any, options: CompressOptions, closing: 
     if options.evaluator is not None:  # a score that cannot be used is refused before the long part begins
         with stage("score the whole"):
             judge = Judge(subject, options.evaluator)
-    with progress(len(samples.calibration) + len(subject.groups), "compress", options.progress) as shown:
+    steps = len(samples.calibration) + len(subject.groups)
+    with progress(steps, "calibrate", options.progress, unit="step") as shown:
         pool = closing.enter_context(helpers(subject, samples.held_back, options.run))
         with stage("compare outputs"):
             error = _output_error(subject, samples, pool)
@@ -266,12 +267,20 @@ def _checked(
         raise ProofError(
             f"In the cut and the masked model, {proof.where} differ by {proof.amount:.2g} of the largest value; nothing was cut."
         )
+    if not math.isfinite(chosen.trial.output_error):
+        sentence = (
+            "The model's outputs on the held-out data are all alike, or not a number once it is cut, so cuts could not be "
+            "compared by them; give data like those in use."
+        )
+        logger.warning("%s", sentence)
+        decider.notes.append(sentence)
     with subject.cut(chosen.plan):
         error = decider.error.of_live()
         before, after = stopwatch.times() if stopwatch is not None else (None, None)
     tried: list[Trial] = decider.tried
     return {
         "allocation": chosen.allocation.name,
+        "reason": decider.reason(chosen),
         "ratios": dict(chosen.allocation.ratios),
         "output_error": error,
         "score_before": decider.judge.baseline if decider.judge is not None else None,

@@ -139,6 +139,32 @@ class Decider:
         ranked.insert(0, best)
         return best
 
+    def reason(self, chosen: Candidate) -> str:
+        """Why a cut was taken of those for its budget, as a sentence; where another comes nearer to the outputs, it is named."""
+        budget, what = chosen.trial.budget, chosen.trial.of
+        among = [
+            trial
+            for trial in self.tried
+            if (trial.budget, trial.of) == (budget, what)
+            and (trial.removed >= budget - 1e-9 or trial is chosen.trial)
+        ]
+        scored = [trial for trial in among if trial.score is not None]
+        error, nearest = chosen.trial.output_error, min(among, key=lambda trial: trial.output_error)
+        if len(scored) > 1:
+            assert self.judge is not None
+            sentence = (
+                f'"{chosen.allocation.name}" was taken for the best score ({chosen.trial.score:.4g} on {self.judge.name}) '
+                f"of the {len(scored)} cuts with the smallest output errors"
+            )
+        else:
+            sentence = f'"{chosen.allocation.name}" was taken for the smallest output error of {len(among)} cuts ({error:.3g})'
+        if nearest.output_error >= error:
+            return f"{sentence}."
+        other = f'"{nearest.allocation}" has an error of {nearest.output_error:.3g}'
+        if nearest.score is not None:
+            return f"{sentence}; {other} against {error:.3g}, but scores {nearest.score:.4g}."
+        return f"{sentence}; {other}, which would have to be smaller by a quarter."
+
     @property
     def _number(self) -> int:
         """How many candidates of a budget are scored; of those for a time only the one that was timed."""

@@ -42,6 +42,7 @@ class CompressOutcome(PruneOutcome):
 
     Attributes:
         allocation: How the ratios were chosen that won.
+        reason: Why it won, by what was compared, in a sentence.
         ratios: The share of units that went, by group name.
         output_error: Of the cut network on held-back data, see `Trial`.
         score_before: The evaluator's score of the whole network; None without an evaluator.
@@ -55,6 +56,7 @@ class CompressOutcome(PruneOutcome):
     """
 
     allocation: str = ""
+    reason: str = ""
     ratios: Mapping[str, float] = field(default_factory=dict)
     output_error: float = 0.0
     score_before: float | None = None
@@ -116,7 +118,7 @@ class CompressOutcome(PruneOutcome):
         parts = [
             self.summary().to_string(index=False),
             self.to_frame().to_string(index=False) if self.widths else "nothing was cut",
-            f"tried, of which {self.allocation} won:\n{self.trials().to_string(index=False)}",
+            f"tried:\n{self.trials().to_string(index=False)}",
             *self._lines(),
         ]
         return "\n\n".join(parts)
@@ -131,7 +133,11 @@ class CompressOutcome(PruneOutcome):
 
     def _lines(self) -> list[str]:
         took = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in self.seconds.items())
-        lines = [f"masked and cut network differ by {self.proof:.2g} at most", f"seconds: {took}"]
+        lines = [
+            self.reason,
+            f"masked and cut network differ by {self.proof:.2g} at most",
+            f"seconds: {took}",
+        ]
         if self.counted_by_us:
             lines.append(
                 f"FLOPs of {', '.join(self.counted_by_us)} counted by dysens; paddle.flops gives 0 for them"

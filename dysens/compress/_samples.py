@@ -118,6 +118,12 @@ def _check_call(call: Call, view: View) -> None:
                 f"The data have an input of shape {ours}, and the model was analysed with {theirs}: give batches of the model's "
                 "own inputs."
             )
+    for dtype, wanted in zip(_dtypes(call), _dtypes(view.arguments)):
+        if dtype != wanted and "float" in dtype + wanted:
+            raise InputError(
+                f"The data have an input of type {dtype}, and the model was analysed with {wanted}: convert it, for example by "
+                f'.astype("{wanted}").'
+            )
     if not all(_is_finite(leaf) for leaf in leaves(call) if isinstance(leaf, paddle.Tensor)):
         raise InputError("The data hold NaN or infinite values; give inputs as the model gets them in use.")
     if not given:
@@ -130,6 +136,11 @@ def _is_finite(tensor: paddle.Tensor) -> bool:
 
 def _shapes(tree: Any) -> list[list[int]]:
     return [list(leaf.shape) for leaf in leaves(tree) if isinstance(leaf, paddle.Tensor)]
+
+
+def _dtypes(tree: Any) -> list[str]:
+    names = [str(leaf.dtype) for leaf in leaves(tree) if isinstance(leaf, paddle.Tensor)]
+    return [name.rpartition(".")[2].lower() for name in names]
 
 
 def size_of(call: Call) -> int:

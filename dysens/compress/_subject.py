@@ -77,6 +77,7 @@ class Judge:
         scoring: The evaluator, or a function that scores the live model.
 
     Attributes:
+        name: What scores it.
         baseline: The score of the whole network.
         seconds: What scoring it took.
     """
@@ -85,6 +86,7 @@ class Judge:
         self._subject = subject
         self._scoring = scoring
         self._higher = scoring.higher_is_better if isinstance(scoring, Evaluator) else True
+        self.name = scoring.name if isinstance(scoring, Evaluator) else "the given function"
         start = time.perf_counter()
         with preserved(subject.model, subject.optimizer):
             self.baseline = checked_baseline(self._score())

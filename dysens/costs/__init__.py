@@ -1,4 +1,4 @@
-"""What a model costs: FLOPs, parameters, milliseconds; also at ratios that nobody has cut yet."""
+"""What a model costs: FLOPs, parameters, milliseconds; also at ratios that have not been cut."""
 
 from typing import TYPE_CHECKING
 

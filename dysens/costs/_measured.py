@@ -3,7 +3,7 @@
 FLOPs are as `paddle.flops` counts them (one multiply-add is one FLOP). `paddle.flops` itself prints, takes one tensor only and
 leaves buffers behind in layers that did not run. So its counting functions are called here one by one, on the live layer, which
 stays untouched. What they do not know but has weights (recurrent layers, subclasses of known ones) is counted by us and named in
-`Cost.counted_by_us`, and so are matrix products inside attention; weighted layers that nobody can count are named in
+`Cost.counted_by_us`, and so are matrix products inside attention; weighted layers that cannot be counted are named in
 `Cost.uncounted`, never added as a silent zero.
 """
 
@@ -38,7 +38,7 @@ class Cost:
         products: FLOPs of products of computed tensors, as attention has them, by the path of the layer that makes them; "" is
             the model itself.
         counted_by_us: Layers that `paddle.flops` counts as zero, and dysens does not.
-        uncounted: Layers with weights that nobody can count.
+        uncounted: Layers with weights whose FLOPs cannot be counted.
     """
 
     flops: int

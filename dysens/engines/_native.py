@@ -18,8 +18,9 @@ import paddle
 from dysens.engines._analysis import Analysis, Forwards, Proof
 from dysens.engines._resolver import GroupResolver
 from dysens.errors import ForwardError
+from dysens.flags import flag
 from dysens.groups import FILTERS, ChannelGroup, candidates, channel_graph
-from dysens.model import View, eagerly, preserved, tensors_by_path
+from dysens.model import View, eagerly, leaves, preserved, tensors_by_path
 from dysens.progress import at_work
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ def native_engine(model: paddle.nn.Layer, views: Sequence[View], layers: str = F
 
 def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Analysis:
     forwards = Forwards(model)
-    ran = [forwards.called(view) for view in views]
+    ran = [_called(forwards, view) for view in views]
     small = _smaller(forwards, views)
     base = (small or views)[0]
     implied: list[View] = []
@@ -176,6 +177,20 @@ def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Anal
         found = without_blind_choices(model, base, found, set().union(*ran))
         failure = proof.failure(found, found.groups)
     return replace(found if failure is None else proof.provable(found), untried=untried)
+
+
+def _called(forwards: Forwards, view: View) -> set[str]:
+    """The layers that run with the inputs that were given; an error says which inputs these were."""
+    try:
+        return forwards.called(view)
+    except ForwardError as error:
+        given = [list(leaf.shape) for leaf in leaves(view.arguments) if isinstance(leaf, paddle.Tensor)]
+        shapes = " and ".join(map(str, given)) or "no tensors"
+        option = flag("train_inputs" if view.training else "input_shape")
+        sentence = str(error).rstrip(". ")
+        raise ForwardError(
+            f"{sentence}. Its inputs were {shapes}; if the network takes others, change {option}."
+        ) from error
 
 
 def _smaller(forwards: Forwards, views: Sequence[View], least: int = 64) -> list[View] | None:

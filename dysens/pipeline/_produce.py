@@ -42,7 +42,7 @@ def choose(
             of these are taken if the target names neither.
 
     Raises:
-        InputError: The target says nothing, or too much; no group may lose anything; or costs are not known.
+        InputError: No target is given, or several; no group may lose anything; or costs are not known.
         UnreachableError: The sensitivities do not reach that far.
     """
     target.check(searched)

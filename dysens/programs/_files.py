@@ -150,7 +150,7 @@ def check_program(files: InferenceFiles) -> None:
     """Look at a program before Paddle does.
 
     Raises:
-        InputError: It is none.
+        InputError: The file is not a program that can be read.
     """
     data = _bytes_of(files.program)
     if files.is_pir:

@@ -73,7 +73,7 @@ def uses_pir() -> bool:
 
 @contextmanager
 def in_dynamic_mode() -> Iterator[None]:
-    """Inside, layers run eagerly, also for who has called `paddle.enable_static`."""
+    """Run layers eagerly inside, even after `paddle.enable_static`."""
     static = not paddle.in_dynamic_mode()
     if static:
         paddle.disable_static()

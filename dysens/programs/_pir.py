@@ -307,7 +307,7 @@ def load_pir(path: Path) -> Any:
     """The program of an inference model, ``.json`` or ``.pdmodel``.
 
     Raises:
-        InputError: It is none.
+        InputError: The file is not a program that can be read.
     """
     from paddle.base import core
 

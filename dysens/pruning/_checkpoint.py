@@ -224,7 +224,7 @@ def load_checkpoint(model: paddle.nn.Layer, path: str | os.PathLike[str], truste
     """
     place = os.fspath(path).removesuffix(".pdparams")
     if not Path(f"{place}.pdparams").is_file():
-        raise InputError(f'There are no weights "{place}.pdparams".')
+        raise InputError(f'There are no weights "{place}.pdparams" (looked from "{Path.cwd()}").')
     if has_plan(place):
         load_pruned(model, place, trusted=trusted)
         return

@@ -30,6 +30,8 @@ from dysens.pruning._plan import PrunePlan, TensorCut, TensorMix, TensorShift
 # Where the model remembers the plans that were carried out on it, for `save_pruned`. Part of the model, so that a copy of the
 # model knows them too.
 _HISTORY = "_dysens_plans"
+# Entries of a weight that are masked at a time.
+_AT_ONCE = 4_000_000
 
 
 def history(model: paddle.nn.Layer) -> tuple[PrunePlan, ...]:
@@ -154,7 +156,7 @@ def _mix(tensors: Mapping[str, paddle.Tensor], mixes: Iterable[TensorMix]) -> No
     for item in once.values():
         values, back = _workable(tensors[item.tensor])
         mixed = paddle.to_tensor(item.applied(values.numpy()), place=values.place)
-        swap_storage(tensors[item.tensor], mixed.astype(back))
+        swap_storage(tensors[item.tensor], _as_before(mixed, back))
 
 
 def _shift(tensors: Mapping[str, paddle.Tensor], shifts: Iterable[TensorShift]) -> None:
@@ -178,7 +180,7 @@ def without(tensor: paddle.Tensor, cuts: Iterable[TensorCut]) -> paddle.Tensor:
             values = paddle.gather(values, paddle.to_tensor(item.kept), axis=item.axis)
         else:
             values = _without_in_blocks(values, item)
-    return values.astype(back)
+    return _as_before(values, back)
 
 
 def _without_in_blocks(values: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
@@ -191,7 +193,7 @@ def _without_in_blocks(values: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
 
 
 def _zeroed(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
-    return _zeroed_values(tensor, item).astype(tensor.dtype)
+    return _as_before(_zeroed_values(tensor, item), tensor.dtype)
 
 
 def _zeroed_values(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
@@ -205,8 +207,23 @@ def _zeroed_values(tensor: paddle.Tensor, item: TensorCut) -> paddle.Tensor:
         per_block = flags.reshape(item.blocks, -1)
         rows = np.repeat(per_block, values.shape[0] // item.blocks, axis=0)
         keep = rows.reshape([*rows.shape, *[1] * (values.ndim - 2)])
-    # Not a product: zero times infinity would leave a NaN behind.
-    return paddle.where(paddle.to_tensor(keep > 0).expand_as(values), values, paddle.zeros_like(values))
+    return _where_kept(paddle.to_tensor(keep > 0), values)
+
+
+def _where_kept(keep: paddle.Tensor, values: paddle.Tensor) -> paddle.Tensor:
+    """The values where `keep`, a tensor that broadcasts to them, says so, and zeros elsewhere.
+
+    Row by row where there are many: the zeros and the flags of a whole classifier would take more memory than its weight. And
+    not a product: zero times infinity would leave a NaN behind.
+    """
+    rows = max(1, _AT_ONCE * values.shape[0] // values.size) if values.size else values.shape[0]
+    if rows >= values.shape[0]:
+        return paddle.where(keep.expand_as(values), values, paddle.zeros_like(values))
+    found = paddle.empty_like(values)
+    for start in range(0, values.shape[0], rows):
+        some = slice(start, start + rows)
+        found[some] = _where_kept(keep[some] if keep.shape[0] > 1 else keep, values[some])
+    return found
 
 
 def _workable(tensor: paddle.Tensor) -> tuple[paddle.Tensor, Any]:
@@ -215,6 +232,11 @@ def _workable(tensor: paddle.Tensor) -> tuple[paddle.Tensor, Any]:
     if tensor.dtype in (paddle.float16, paddle.bfloat16):
         return values.astype("float32"), tensor.dtype
     return values, tensor.dtype
+
+
+def _as_before(values: paddle.Tensor, dtype: Any) -> paddle.Tensor:
+    """In the original type; Paddle 2.6 copies also where there is nothing to convert."""
+    return values if values.dtype == dtype else values.astype(dtype)
 
 
 def _cut_optimizer_state(

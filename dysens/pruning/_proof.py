@@ -2,8 +2,8 @@
 
 It comes in two strengths. A *trial* cuts the model and probes it: every layer must get exactly the kept channels. It costs
 little and says at which layer things go wrong. The *proof* itself compares real forwards on the real weights: what the model
-returns, and what each of its mixers says on the way. Outputs alone prove nothing where they do not answer to a cut, as those
-of a detector that finds no object.
+returns, and what each of its mixers returns on the way. Outputs alone prove nothing where they do not depend on a cut, such as
+those of a detector that finds no object.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class BudgetSearch:
         if not self._fits(self._everything):
             reachable = 1 - costs.of(self._everything) / self._full_cost
             raise UnreachableError(
-                f"A share of {target:.4g} of the cost cannot be removed: the largest ratios that are allowed "
-                f"and measured remove {reachable:.4g}. Ask for less, measure higher ratios, or skip fewer "
+                f"{target:.1%} of the cost cannot be removed: the largest ratios that are allowed "
+                f"and measured remove {reachable:.1%}. Ask for less, measure higher ratios, or skip fewer "
                 "groups."
             )
 

@@ -10,76 +10,8 @@ from pathlib import Path
 
 from dysens.atomic import write_file
 from dysens.report._card_data import CARD_HTML, CARD_JSON, Card, CardSample, CardState
+from dysens.report._card_words import WORDS, fact_in_both, known_word, word
 from dysens.report._page import filled, template
-
-# English and Chinese, both in the page: a button shows one of them.
-WORDS = {
-    "summary": ("Before and after", "前后对比"),
-    "states": ("State by state", "各阶段"),
-    "state": ("state", "阶段"),
-    "score": ("score", "得分"),
-    "flops": ("FLOPs", "FLOPs"),
-    "params": ("parameters", "参数量"),
-    "file": ("file", "文件"),
-    "ms": ("milliseconds", "毫秒"),
-    "widths": ("Channels before and after", "剪枝前后的通道数"),
-    "widths_note": (
-        "Each bar is a group of channels, in the order of the network: light before, dark after. Heights are square roots of the "
-        "number of channels, so that narrow layers can be seen.",
-        "每根柱子是一组通道，按网络顺序排列：浅色为剪枝前，深色为剪枝后。高度是通道数的平方根，以便看清窄的层。",
-    ),
-    "layer": ("layer", "层"),
-    "before": ("before", "之前"),
-    "after": ("after", "之后"),
-    "all_widths": ("All widths as a table", "全部宽度（表格）"),
-    "samples": ("Side by side", "并排对比"),
-    "samples_note": (
-        "The original on the left (green), the result on the right (red), on the first images of the evaluation data.",
-        "左为原模型（绿），右为结果（红），取自评估数据的前几张图。",
-    ),
-    "texts_note": (
-        "What the original and the result read in the first images of the evaluation data. Differences are outlined.",
-        "原模型和结果在评估数据前几张图中读出的文字，不同之处有边框。",
-    ),
-    "same_text": ("both read", "两者读出"),
-    "original": ("original", "原模型"),
-    "pruned": ("pruned", "剪枝后"),
-    "trained": ("trained", "训练后"),
-    "compressed": ("compressed", "压缩后"),
-    "after fine-tuning": ("after fine-tuning", "微调后"),
-    "exported": ("exported", "导出"),
-    "result": ("result", "结果"),
-    "found": ("regions", "个区域"),
-    "was": ("was", "原为"),
-    "proof": ("Proof", "证明"),
-    "masked_and_cut": (
-        "largest difference between the masked and the cut network, relative to the largest value",
-        "掩码网络与剪裁后网络的最大差异（相对最大值）",
-    ),
-    "live_and_exported": (
-        "largest difference between the outputs of the live and the exported network",
-        "动态网络与导出模型输出的最大差异",
-    ),
-    "output_error": (
-        "squared error of the outputs on held-out data, relative to their variance",
-        "留出数据上输出的平方误差（相对其方差）",
-    ),
-    "how": ("How it was made", "来历"),
-    "framework": ("framework", "框架"),
-    "evaluated_on": ("scored on", "评估数据"),
-    "calibrated_on": ("calibrated on", "校准数据"),
-    "criterion": ("channels chosen by", "通道选择依据"),
-    "timed_on": ("timed on", "计时环境"),
-    "seed": ("seed", "随机种子"),
-    "date": ("date", "日期"),
-    "versions": ("versions", "版本"),
-    "commands": ("Commands", "命令"),
-    "notes": ("Notes", "须知"),
-    "running": ("still running", "仍在运行"),
-    "unknown": ("not measured", "未测量"),
-    "less": ("less", "减少"),
-    "more": ("more", "增加"),
-}
 
 
 def write_card(folder: str | Path, card: Card) -> Path:
@@ -115,21 +47,6 @@ def card_page(card: Card) -> str:
         "script": template("card.js"),
     }
     return filled("card.html", parts)
-
-
-def word(key: str) -> str:
-    """A word in both languages; one of them is shown."""
-    return in_both(*WORDS[key])
-
-
-def in_both(english: str, chinese: str) -> str:
-    """A text in both languages; one of them is shown."""
-    return f'<span lang="en">{escape(english)}</span><span lang="zh">{escape(chinese)}</span>'
-
-
-def _known_word(text: str) -> str:
-    """A word of ours in both languages, or any other text as it is."""
-    return word(text) if text in WORDS else escape(text)
 
 
 def amount(value: float | None, unit: str = "") -> str:
@@ -203,15 +120,16 @@ def _tile(heading: str, before: str, after: str, changed: str) -> str:
 
 
 def _heading(card: Card) -> str:
-    facts = [
-        card.framework,
-        card.metric or "",
-        card.evaluated_on,
-        card.criterion,
-        card.date[:16].replace("T", " "),
-    ]
     versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
-    shown = " · ".join(escape(fact) for fact in (*facts, versions) if fact)
+    facts = [
+        escape(card.framework),
+        escape(card.metric or ""),
+        escape(card.evaluated_on),
+        fact_in_both(card.criterion),
+        escape(card.date[:16].replace("T", " ")),
+        escape(versions),
+    ]
+    shown = " · ".join(fact for fact in facts if fact)
     running = f'<p class="running" role="status">{word("running")}</p>' if card.running else ""
     return f'<h1>{escape(card.model)}</h1><p class="muted">{shown}</p>{running}'
 
@@ -235,12 +153,14 @@ def _states(card: Card) -> str:
             f'<td class="number"><small class="head">{heading}</small>{escape(cells[place]) or "–"}</td>'
             for heading, cells in known
         )
-        rows.append(f'<tr><th scope="row">{_known_word(state.state)}</th>{shown}</tr>')
+        rows.append(f'<tr><th scope="row">{known_word(state.state)}</th>{shown}</tr>')
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     table = (
         f'<table class="states stacked"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
-    return f'<div class="scroll">{table}</div>'
+    spread = any(state.spread is not None for state in card.states)
+    note = f'<p class="muted">{word("spread_note")}</p>' if spread else ""
+    return f'<div class="scroll">{table}</div>{note}'
 
 
 _BAR, _GAP, _HEIGHT = 10, 4, 160
@@ -344,7 +264,7 @@ def _drawn(
 
 
 def _proof(card: Card) -> str:
-    lines = [f"<li>{_known_word(what)}: <b>{value:.1e}</b></li>" for what, value in card.proofs.items()]
+    lines = [f"<li>{known_word(what)}: <b>{value:.1e}</b></li>" for what, value in card.proofs.items()]
     if card.output_error is not None:
         lines.append(f"<li>{word('output_error')}: <b>{card.output_error:.3g}</b></li>")
     return _section("proof", f"<ul>{''.join(lines)}</ul>") if lines else ""
@@ -361,7 +281,9 @@ def _how(card: Card) -> str:
         "date": card.date,
         "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
     }
-    rows = "".join(f"<dt>{word(key)}</dt><dd>{escape(fact)}</dd>" for key, fact in facts.items() if fact)
+    rows = "".join(
+        f"<dt>{word(key)}</dt><dd>{fact_in_both(fact)}</dd>" for key, fact in facts.items() if fact
+    )
     notes = "".join(f"<li>{escape(note)}</li>" for note in card.notes)
     commands = escape("\n".join(card.commands))
     return _section(

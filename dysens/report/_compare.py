@@ -12,7 +12,7 @@ from dysens.atomic import write_whole
 from dysens.display import short_names
 from dysens.errors import InputError, UnreachableError
 from dysens.ratios import predicted_loss, ratios_by_flops, scatter
-from dysens.report._card import in_both
+from dysens.report._card_words import in_both
 from dysens.report._page import PathLike, about, filled, template
 from dysens.report._plot_data import layer_label
 from dysens.results import Sensitivities
@@ -167,8 +167,11 @@ def _runs(runs: Sequence[Run]) -> str:
             "–" if spread is None else f"± {spread:.4f}",
             run.about.get("date", "–").partition("+")[0],
         ]
-        cells = "".join(f'<td class="text">{escape(word)}</td>' for word in words)
-        cells += "".join(f'<td class="number">{number}</td>' for number in numbers)
+        kinds = ["text"] * len(words) + ["number"] * len(numbers)
+        cells = "".join(
+            f'<td class="{kind}"><small class="head">{head}</small>{escape(cell)}</td>'
+            for kind, head, cell in zip(kinds, heads[1:], [*words, *numbers])
+        )
         rows.append(f'<tr><th scope="row">{_key(place)}{escape(run.label)}</th>{cells}</tr>')
     note = in_both(
         "Baseline: the score of the whole network. A loss is the share of it that is lost. Scatter: the standard deviation of "
@@ -176,7 +179,8 @@ def _runs(runs: Sequence[Run]) -> str:
         "基线：完整网络的得分，损失是其中失去的比例。单点离散：由指标噪声带来的单个测点损失的标准差，由本应上升而下降的曲线估计。",
     )
     versions = sorted({run.about["versions"] for run in runs})
-    return f'{_table_html(heads, rows, texts=4)}<p class="muted">{note}</p><p class="muted">{escape("; ".join(versions))}</p>'
+    table = _table_html(heads, rows, texts=4, stacked=True)
+    return f'{table}<p class="muted">{note}</p><p class="muted">{escape("; ".join(versions))}</p>'
 
 
 def _budgets(runs: Sequence[Run]) -> str:
@@ -189,7 +193,7 @@ def _budgets(runs: Sequence[Run]) -> str:
     )
     lines = [[(x, y) for x, y in run.budgets if y <= 1] for run in runs]
     top = max((y for line in lines for _, y in line), default=0.0) or 1.0
-    picture = _chart(lines, top, _WIDE, _HIGH, "FLOPs")
+    picture = _chart(lines, _round_top(top), _WIDE, _HIGH, "FLOPs")
     heads = [in_both("FLOPs removed", "减少的 FLOPs"), *(escape(run.label) for run in runs)]
     rows = []
     for target in BUDGETS:
@@ -263,6 +267,18 @@ def _name(run: Run, path: str) -> str | None:
     return next((name for name in run.sens if run.sens.paths.get(name, name) == path), None)
 
 
+def _round_top(top: float) -> float:
+    """The end of an axis of five steps that reaches ``top``, so that the steps are round numbers.
+
+    Example:
+        >>> _round_top(0.1446), _round_top(0.7)
+        (0.15, 0.75)
+    """
+    size = 10.0 ** math.floor(math.log10(top / 5))
+    step = next(each for each in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if each * size >= top / 5 * (1 - 1e-9))
+    return round(5 * step * size, 12)
+
+
 def _chart(
     lines: Sequence[Sequence[tuple[float, float]]],
     top: float,
@@ -272,7 +288,7 @@ def _chart(
 ) -> str:
     """A line for each run: x from 0 to 1, y from 0 to ``top``."""
 
-    left, right, upper, lower = (56, wide - 30, 14, high - 34) if axis else (4, wide - 4, 4, high - 4)
+    left, right, upper, lower = (64, wide - 30, 14, high - 34) if axis else (4, wide - 4, 4, high - 4)
 
     def at(x: float, y: float) -> tuple[float, float]:
         return round(left + x * (right - left), 1), round(lower - max(y, 0.0) / top * (lower - upper), 1)
@@ -299,12 +315,12 @@ def _row(label: str, losses: Sequence[float | None]) -> str:
     return f'<tr><th scope="row">{escape(label)}</th>{cells}</tr>'
 
 
-def _table_html(heads: Sequence[str], rows: Sequence[str], texts: int = 1) -> str:
-    """A table whose first columns are texts, and the others numbers."""
+def _table_html(heads: Sequence[str], rows: Sequence[str], texts: int = 1, stacked: bool = False) -> str:
+    """A table whose first columns are texts, and the others numbers; on a phone, cells below each other if ``stacked``."""
     kinds = ["text"] * texts + ["number"] * (len(heads) - texts)
     head = "".join(f'<th scope="col" class="{kind}">{each}</th>' for kind, each in zip(kinds, heads))
     return (
-        f'<div class="scroll"><table class="states plain"><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll"><table class="states plain{" stacked" * stacked}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 

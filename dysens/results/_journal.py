@@ -208,9 +208,10 @@ class Journal:
                     return False
                 self._write([Claim(param, place, key[1], owner, time.time())], sync=False)
         except (OSError, JournalError) as error:
-            logger.warning(
-                "%s: the claim on %s at %s cannot be written (%s).", self.path, param, ratio, error
-            )
+            if self._refuge is None:  # afterwards the points' own warning says it
+                logger.warning(
+                    "%s: the claim on %s at %s cannot be written (%s).", self.path, param, ratio, error
+                )
         return True
 
     @staticmethod
@@ -305,7 +306,10 @@ class Journal:
         else:
             where = f"in memory and in {self._refuge}"
         count = len(self._unwritten)
-        logger.warning("%s cannot be written (%s): %d point(s) are kept %s.", self.path, reason, count, where)
+        if count & (count - 1) == 0:  # 1, 2, 4, 8: a long run needs no line for every point
+            logger.warning(
+                "%s cannot be written (%s): %d point(s) are kept %s.", self.path, reason, count, where
+            )
 
     def _leave_refuge(self) -> None:
         if self._unwritten:

@@ -166,7 +166,7 @@ class Sensitivities(Mapping[str, LossCurve]):
         """Ratios by layer path for a target, without the network.
 
         Raises:
-            InputError: The target says nothing, or too much; no group may lose anything; or costs are not known.
+            InputError: No target is given, or several; no group may lose anything; or costs are not known.
             UnreachableError: The measured ratios do not reach that far.
         """
         target.check()

@@ -43,7 +43,7 @@ class Forecast:
     def __str__(self) -> str:
         alike = self.points - self.known - self.evaluations
         others = (
-            f", {alike} remove the same channels as another ratio and need no evaluation" if alike else ""
+            f", {alike} remove the same channels as another ratio and need no evaluation" if alike > 0 else ""
         )
         rows = [
             (

@@ -184,7 +184,7 @@ class Greeting(NamedTuple):
         return cls(platform.node(), os.getpid(), threads_here(), versions(), header)
 
     def differences(self, header: Header) -> list[str]:
-        """Why it must not take part in measuring what the header tells of, a clause each."""
+        """Why it must not take part in measuring what the header describes, a clause each."""
         others = {name: (ours, self.versions.get(name, "none")) for name, ours in versions().items()}
         clauses = [
             f"{name} is {theirs} there and {ours} here"

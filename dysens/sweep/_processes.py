@@ -172,7 +172,7 @@ def _end_all(started: list[_Process]) -> None:
 
 
 def serve() -> None:
-    """What a worker runs: make the object that the file in the first argument tells of, and answer calls.
+    """What a worker runs: build the object that the file in the first argument describes, and answer calls.
 
     It ends when the driver closes its standard input, also by being killed.
     """

@@ -162,7 +162,7 @@ def _running_cluster() -> str | None:
 
 
 def start_alone(ray: Any, **options: Any) -> None:
-    """Start a cluster that nobody else can reach, and that reports to nobody.
+    """Start a cluster that no other machine can reach, with usage reports off.
 
     Args:
         ray: The package.

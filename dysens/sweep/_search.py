@@ -354,7 +354,7 @@ class Search(Work):
             self._observer(point)
 
     def _chosen_checks(self) -> dict[_Candidate, tuple[int, ...]]:
-        """Groups with ratios beyond the answer that nobody measured, spread over the model."""
+        """Groups with unmeasured ratios beyond the answer, spread over the model."""
         free = [candidate for candidate in self._candidates if self._beyond(candidate)]
         wanted = min(self._spot_checks, len(free))
         chosen = [free[index] for index in np.linspace(0, len(free) - 1, wanted).round().astype(int)]

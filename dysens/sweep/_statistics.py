@@ -56,7 +56,7 @@ class Estimate:
         blocks: How many blocks the error was estimated from.
         at_most: How much the loss on all data can rise by a single batch that was not seen.
         at_least: How much it can fall by one.
-        sampling_error: The standard error that the loss has as an estimate for data that nobody has seen.
+        sampling_error: The standard error that the loss has as an estimate for unseen data.
     """
 
     metric: float

@@ -11,7 +11,9 @@ import yaml
 from results.common import golden_sensitivities, header, point
 
 from dysens import Sensitivities
+from dysens.cli._files import require_written
 from dysens.cli._tables import table_of
+from dysens.errors import JournalError
 from dysens.results import Journal, write_status
 
 CURVES, _ = golden_sensitivities("mobilenet_v1", "fpgm")
@@ -28,6 +30,13 @@ def test_show(dysens, journal):
         "stem.0      0.100  0.300  0.900        -",
         "block.conv  0.000  0.020   none    0.500",
     ]
+
+
+def test_a_file_that_lacks_points_is_an_error(journal):
+    """A disk that became full during a sweep must not end with "18 points are in ..."."""
+    require_written(6, journal)
+    with pytest.raises(JournalError, match=r"holds 6 of 8 points: .*dysens merge .*Or make room"):
+        require_written(8, journal)
 
 
 def test_show_sorts_by_loss(dysens, journal):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from html import escape
 
 import numpy as np
 import paddle
@@ -204,7 +205,24 @@ def test_the_best_score_wins_not_the_nearest_outputs(small):
     assert outcome.score_after == max(trial.score for trial in scored)
     won = max(scored, key=lambda trial: trial.score)
     assert outcome.allocation == won.allocation
-    assert won.output_error > min(trial.output_error for trial in scored)
+    nearest = min(scored, key=lambda trial: trial.output_error)
+    assert won.output_error > nearest.output_error
+    # It is said why, and which one comes nearer.
+    assert outcome.reason in str(outcome)
+    assert outcome.reason.startswith(f'"{won.allocation}" was taken for the best score ({won.score:.4g} on')
+    assert f"of the {len(scored)} cuts" in outcome.reason
+    assert f'"{nearest.allocation}" has an error of {nearest.output_error:.3g}' in outcome.reason
+    assert outcome.reason.endswith(f"scores {nearest.score:.4g}.")
+
+
+def test_without_scores_it_is_said_that_the_outputs_decided(small):
+    _, ds = small
+    outcome = ds.compress(images(), flops=0.3, align=None, progress=False)
+    assert outcome.reason.startswith(f'"{outcome.allocation}" was taken for the smallest output error')
+    (won,) = (trial for trial in outcome.tried if trial.allocation == outcome.allocation)
+    assert f"({won.output_error:.3g})" in outcome.reason
+    assert outcome.reason in str(outcome)
+    assert escape(outcome.reason) in outcome._repr_html_()
 
 
 def test_it_backs_off_when_the_score_falls_too_far(small, caplog):
@@ -353,6 +371,8 @@ def test_a_baseline_that_cannot_be_used_is_refused_before_calibrating(small):
         ([paddle.zeros([2, 1, 16, 16])], {"flops": 0.5}, r"\[2, 1, 16, 16\]"),
         ([paddle.zeros([2, 48])], {"flops": 0.5}, r"\[2, 48\]"),
         ([paddle.full([4, 3, 16, 16], float("nan"))], {"flops": 0.5}, "NaN"),
+        ([np.zeros([4, 3, 16, 16])], {"flops": 0.5}, r"type float64.*astype\(\"float32\"\)"),
+        ([paddle.zeros([4, 3, 16, 16], "int64")], {"flops": 0.5}, "type int64"),
         (images(), {}, "how much to remove"),
         (images(), {"flops": 0.5, "params": 0.5}, "one budget"),
         (images(), {"flops": 1.5}, "flops is a share"),
@@ -379,6 +399,17 @@ def test_a_network_that_gives_nan_is_not_compressed():
     model.head.bias.set_value(paddle.full_like(model.head.bias, float("nan")))
     with pytest.raises(InputError, match="NaN"):
         ds.compress(images(), flops=0.3, align=None, progress=False)
+
+
+def test_outputs_that_are_all_alike_are_said_aloud(caplog):
+    model = made(networks.Unequal)
+    ds = DygraphSensitivity(model, SHAPE)
+    for tensor in (model.head.weight, model.head.bias):
+        tensor.set_value(paddle.zeros_like(tensor))
+    with caplog.at_level(logging.WARNING, "dysens"):
+        outcome = ds.compress(images(), flops=0.3, align=None, progress=False)
+    assert any("all alike" in note for note in outcome.notes)
+    assert "all alike" in caplog.text
 
 
 def test_a_budget_out_of_reach_tells_what_is_in_reach(small):

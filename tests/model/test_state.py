@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import paddle
 import pytest
 from networks import SmallNet, TextNet, images, made, train_step
 from states import assert_same, differences, picture
 
-from dysens.model import ModelState, isolate, preserved, swap_storage
+from dysens.model import ModelState, _state, isolate, preserved, swap_storage
 from dysens.model._state import storage_of
 
 
@@ -215,3 +216,32 @@ def test_other_threads_may_preserve_too(model):
     thread.join()
     assert failures == []
     assert_same(before, picture(model))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "bool"])
+def test_one_changed_bit_is_seen_in_any_piece(kind, monkeypatch):
+    """Weights are compared piece by piece, in place where NumPy has their type."""
+    monkeypatch.setattr(_state, "_AT_ONCE", 16)
+    values = paddle.arange(21).reshape([3, 7]) % 2
+    one, other = values.astype(kind), values.astype(kind)
+    assert _state._same_bytes(one, other)
+    for index in (0, 10, 20):
+        changed = np.arange(21).reshape([3, 7]) % 2
+        changed.reshape(-1)[index] = 1 - changed.reshape(-1)[index]
+        assert not _state._same_bytes(one, paddle.to_tensor(changed).astype(kind)), index
+
+
+def test_the_same_bytes_are_told_apart_from_equal_numbers():
+    zeros, nans = paddle.zeros([3]), paddle.full([3], float("nan"))
+    assert not _state._same_bytes(zeros, paddle.to_tensor(np.full(3, -0.0, "float32")))
+    assert _state._same_bytes(nans, nans.clone())
+    assert not _state._same_bytes(zeros, zeros.reshape([3, 1]))
+    assert not _state._same_bytes(zeros, zeros.astype("int32"))
+    assert _state._same_bytes(zeros[:0], zeros[:0].clone())
+    assert _state._same_bytes(paddle.to_tensor(2.0), paddle.to_tensor(2.0))
+
+
+def test_a_view_on_a_tensor_is_read_as_what_it_shows():
+    whole = paddle.arange(12, dtype="float32").reshape([3, 4])
+    assert _state._same_bytes(whole[:, 1:3], paddle.to_tensor(whole.numpy()[:, 1:3].copy()))
+    assert _state._same_bytes(whole.transpose([1, 0]), paddle.to_tensor(whole.numpy().T.copy()))

@@ -239,6 +239,10 @@ def test_the_command(home, capfd):
     assert all(name in heading for name in COMMANDS["compress"].columns)
     assert "original: score 1.0000 (agreement)" in printed.err
     assert "out/pruned.pdparams" in printed.err
+    # Why this cut was taken, with what it was scored on.
+    assert data["reason"].startswith(f'"{data["allocation"]}" was taken for the best score (')
+    assert "on agreement)" in data["reason"]
+    assert data["reason"] in printed.err
 
 
 def test_the_command_with_workers(home, capfd):

@@ -23,7 +23,7 @@ from states import assert_same, picture
 
 from dysens import DygraphSensitivity
 from dysens.model import tensors_by_path
-from dysens.pruning import history
+from dysens.pruning import TensorCut, _cutting, history
 
 NETWORKS = [SmallNet, TextNet, ResNeXtBlock, ShuffleNet, Unequal]
 OPTIMIZERS = ["Momentum", "Adam", "AdamW"]
@@ -317,3 +317,27 @@ def test_no_layer_is_cut_to_nothing():
     assert model.wide.weight.shape[0] == 1
     assert model.head.weight.shape[1] == 2
     outputs(model)
+
+
+@pytest.mark.parametrize(
+    ("axis", "removed", "blocks"), [(0, (1, 4), 1), (1, (0, 3), 1), (2, (2,), 1), (1, (0, 5, 7), 2)]
+)
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_large_weights_are_masked_row_by_row(axis, removed, blocks, kind, monkeypatch):
+    """As at once: also with blocks of a grouped weight, and without a NaN where an infinity goes."""
+    size = (6, 4, 3)[axis] * blocks
+    weight = paddle.randn([6, 4, 3])
+    weight[:, :2] = float("inf")
+    weight = weight.astype(kind)
+    item = TensorCut("weight", axis, size, removed, blocks)
+    masked = []
+    for at_once in (4_000_000, 25, 1):
+        monkeypatch.setattr(_cutting, "_AT_ONCE", at_once)
+        masked.append(_cutting._zeroed(weight, item).astype("float32").numpy())
+    gone = np.zeros([6, 4, 3], bool)
+    for entry in removed:
+        rows = slice(None) if blocks == 1 else slice(3 * (entry // 4), 3 * (entry // 4) + 3)
+        gone[(rows, entry % 4) if blocks > 1 else (*[slice(None)] * axis, entry)] = True
+    wanted = np.where(gone, 0, weight.astype("float32").numpy())
+    for values in masked:
+        np.testing.assert_array_equal(values, wanted)

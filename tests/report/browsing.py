@@ -1,6 +1,7 @@
 """A real browser and real sensitivities for the report's page.
 
-`python tests/report/browsing.py` makes docs/images/report_*.png; with the card.json of a compressed model, docs/images/card.png.
+`python tests/report/browsing.py` makes docs/images/report_*.png; with the card.json of a compressed model, docs/images/card.png;
+with pages (a card, a report, a comparison, the address of `dysens watch`), pictures of each in all its looks, in output/looks/.
 """
 
 from __future__ import annotations
@@ -111,8 +112,32 @@ def pictures_of_report() -> None:
             browser.quit()
 
 
+LOOKS = {"desktop": (1120, False), "dark": (1120, True), "phone": (390, False), "phone_dark": (390, True)}
+
+
+def pictures_of_page(page: str) -> None:
+    """The whole page on a desktop and on a phone, light and dark, English and Chinese."""
+    address = page if page.startswith("http://") else Path(page).resolve().as_uri()
+    folder = HOME / "output" / "looks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as profile:
+        browser = start_chromium(Path(profile))
+        try:
+            for look, (width, dark) in LOOKS.items():
+                for language in ("en", "zh"):
+                    set_screen(browser, width, dark=dark)
+                    browser.get(address)
+                    if language == "zh":
+                        browser.find_element("id", "language").click()
+                    whole = browser.execute_script("return document.documentElement.scrollHeight")
+                    set_screen(browser, width, whole, dark)
+                    browser.save_screenshot(str(folder / f"{Path(page).stem}_{look}_{language}.png"))
+        finally:
+            browser.quit()
+
+
 if __name__ == "__main__":
-    for card in sys.argv[1:]:
-        picture_of_card(Path(card))
+    for name in sys.argv[1:]:
+        picture_of_card(Path(name)) if name.endswith(".json") else pictures_of_page(name)
     if not sys.argv[1:]:
         pictures_of_report()

@@ -50,6 +50,9 @@ def test_the_page_in_a_browser(browser, two, tmp_path):
     set_screen(browser, 375, 800, dark=True)
     browser.get(page.as_uri())
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    inside = "const box = document.querySelector('#runs .scroll'); return box.scrollWidth <= box.clientWidth"
+    assert browser.execute_script(inside)  # no column of the table is out of sight
+    assert "baseline" in browser.execute_script("return document.querySelector('#runs tbody').innerText")
     assert console(browser) == []
 
 

@@ -74,10 +74,11 @@ class OcrEvaluator(Evaluator):
         found: list[Reading] = []  # PaddleOCR's images are blue, green, red
         with preserved(model), paddle.no_grad():
             model.eval()
-            for batch in self._batches:
+            for whole in self._batches:
+                batch = [each[: count - len(found)] for each in whole]
                 arrays = _arrays(batch)
                 answers = self._post_process(model(*fresh(self.arguments(batch))), arrays)
-                images = batch[0].numpy()[: count - len(found)]
+                images = batch[0].numpy()
                 found += [self._reading(image, answers, arrays, row) for row, image in enumerate(images)]
                 if len(found) >= count:
                     break

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LINES = 32  # of a batch, to compare statistics of batch norms on
+
 
 @dataclass(frozen=True)
 class FineTuning:
@@ -61,9 +63,9 @@ def fine_tuning_of(task: OcrTask) -> FineTuning:
     branches = _new_branches(task)
     if branches:
         logger.warning(
-            "The weights have nothing for %s, which only training runs: it begins with random values, and what it would teach "
-            "the rest is noise. It learns in this training, and the rest learns without it; a training that begins with the "
-            "weights of this one is guided by it.",
+            "The weights have nothing for the branch that only training runs (%s): it begins with random values, and what it "
+            "would teach the rest is noise. It learns in this training, and the rest learns without it; a training that begins "
+            "with the weights of this one is guided by it.",
             " and ".join(branches),
         )
     given = task.config["Global"].get(FREEZE)
@@ -116,7 +118,8 @@ def _statistics_fit(task: OcrTask, branches: Sequence[str]) -> bool:
         outputs = network(batch[0], batch[1:]) if with_labels else network(batch[0])
         return loss(outputs, batch)["loss"]
 
-    loader = Batches(task.train_dataloader())
+    # A stock recogniser's batch has 128 lines, whose loss takes minutes without a GPU.
+    loader = ([each[:LINES] for each in batch] for batch in Batches(task.train_dataloader()))
     return statistics_fit(
         network, norms_of(network, branches), loader, loss_of, task.seed, f"+Global.{FREEZE}"
     )

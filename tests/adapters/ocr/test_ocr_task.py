@@ -324,6 +324,33 @@ def test_workers_end_when_batches_are_left_early(config):
     np.testing.assert_array_equal(next(iter(task.evaluator.batches()))[0].numpy(), first.numpy())
 
 
+def test_a_loss_that_paddleocr_does_not_know(config):
+    task = OcrTask(config("ch_PP-OCRv3_det", "Loss.main_loss_type=NoLoss", "Global.pretrained_model=null"))
+    with pytest.raises(InputError, match=r"cannot build the config's Loss: Exception: .*main_loss_type"):
+        task.loss()
+
+
+def test_a_large_batch_is_not_run_to_look_at_a_few_images(config, images, tmp_path):
+    """Stock recognisers have batches of 128 lines: one of them in double precision takes minutes."""
+    labels = tmp_path / "label.txt"
+    labels.write_text((images / "rec_eval" / "label.txt").read_text(encoding="utf-8") * 3, encoding="utf-8")
+    task = OcrTask(
+        config(
+            "ch_PP-OCRv3_rec",
+            f"Eval.dataset.label_file_list=[{labels}]",
+            "Eval.loader.batch_size_per_card=24",
+        )
+    )
+    assert len(next(iter(task.evaluator.batches()))[0]) == 24
+    assert len(task.first_images()) == 16
+    seen: list[int] = []
+    hook = task.model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    readings = task.readings(3)
+    hook.remove()
+    assert seen == [3]
+    assert [each.text for each in readings] == [each.text for each in task.readings(20)[:3]]
+
+
 def test_a_label_file_that_is_no_text_is_named(config, tmp_path):
     torn = tmp_path / "label.txt"
     torn.write_bytes(b"\xff\xfe\x00")

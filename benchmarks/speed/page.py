@@ -30,11 +30,12 @@ Written by `make bench` from the figures in [benchmarks.json](benchmarks.json); 
 
 Everything here is a ratio of times that were measured in the same run, on a machine with {machine} and no GPU.
 Seconds of one machine say little about another; the raw ones are in the JSON file. What is not in it was not measured.
-The same part measured twice differs by up to a tenth.
+The same part measured twice differed by up to a tenth on one such machine, and by a factor of two on a virtual one.
 
 **What is measured.** MobileNetV1 (scale 1.0) on digits enlarged to 128x128, scored by accuracy; and PP-OCRv3 det with
 the released weights on rendered scenes of 320x320, scored by PaddleOCR's own evaluation loop and metric (hmean). Filters
-are ranked by FPGM.{others} The tables say on how many images; rows with other counts were measured in another run.
+are ranked by FPGM.{others} The tables say on how
+many images. Rows with other counts come from other runs, and may come from another machine or from earlier code.
 
 **Against what.** PaddleSlim 2.6.0's `FPGMFilterPruner.sensitive` on Paddle 2.6.2, in the same process and run. It runs on Paddle
 2.6 only; on Paddle 3 dysens is compared with its own live model. Both compute on one core, which is Paddle's default
@@ -206,7 +207,8 @@ def _memory(slim: Figures, new: Figures) -> str:
     header = ["network", "PaddleSlim", "compiled sweep", "search"]
     text = f"""## Memory
 
-Peak of the process, against one that builds the network and its data and evaluates once. Each in a process of its own.
+Peak of the process on a few images, against one that builds the network and its data and evaluates once. Each in a process of its own.
+With more images more is kept, up to `cache_gib` (2 GiB): the data, and what shared beginnings begin with.
 
 {table(header, rows)}"""
     many = slim.get("many points")

@@ -338,8 +338,8 @@ def search(slim: Figures, new: Figures) -> str:
     return f"""## Ratios for a loss of {TARGET}
 
 `ds.search(evaluator, target_loss={TARGET})` against the reference's whole grid of nine ratios, everything included
-(compiling, the baseline, spot checks). The sets are larger here than above, as users' are, because a search can stop
-early only where there is something to stop before: {sets}. The reference's time is again the mean of its sampled points
+(compiling, the baseline, spot checks). A search can stop early only where there is something to stop
+before: {sets}. The reference's time is again the mean of its sampled points
 times the number of points.
 
 {table(header, rows)}

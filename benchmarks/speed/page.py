@@ -207,8 +207,8 @@ def _memory(slim: Figures, new: Figures) -> str:
     header = ["network", "PaddleSlim", "compiled sweep", "search"]
     text = f"""## Memory
 
-Peak of the process on a few images, against one that builds the network and its data and evaluates once. Each in a process of its own.
-With more images more is kept, up to `cache_gib` (2 GiB): the data, and what shared beginnings begin with.
+Peak of the process on a few images, against one that builds the network and its data and evaluates once. Each in a process of its
+own. With more images more is kept, up to `cache_gib` (2 GiB): the data, and what shared beginnings begin with.
 
 {table(header, rows)}"""
     many = slim.get("many points")

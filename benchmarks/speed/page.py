@@ -208,7 +208,8 @@ def _memory(slim: Figures, new: Figures) -> str:
     text = f"""## Memory
 
 Peak of the process on a few images, against one that builds the network and its data and evaluates once. Each in a process of its
-own. With more images more is kept, up to `cache_gib` (2 GiB): the data, and what shared beginnings begin with.
+own. With more images more is kept: the data, up to `cache_gib` (2 GiB), and what shared beginnings begin with, until the process
+has grown by a sixth.
 
 {table(header, rows)}"""
     many = slim.get("many points")

@@ -141,6 +141,7 @@ class KeptBatches:
             raise InputError(
                 f"The argument cache_gib has to be a number of GiB, 0 to keep nothing; not {cache_gib!r:.80}."
             )
+        self.cache_gib = cache_gib
         self._read = read
         self._budget = int(cache_gib * 2**30)
         self._count: int | None = None

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
+import psutil  # type: ignore[import-untyped]
 
-from dysens.compiled._batches import Chunk, KeptBatches, Lanes, chunked, contents, shuffled
+from dysens.compiled._batches import DEFAULT_CACHE_GIB, Chunk, KeptBatches, Lanes, chunked, contents, shuffled
 from dysens.compiled._calls import Consumers, Packed, UnservableError, packed_call, signature_of
 from dysens.compiled._copy import CompiledForward, Masks
 from dysens.compiled._forward import FastForward
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 # Who changes something from batch to batch does it between the first ones.
 _LOOKED_AT_CLOSELY = 3
+# Shared beginnings may make the process larger by a sixth, unless somebody asks for a larger cache: who has room for an
+# evaluation has room for a sweep.
+_SHARE_FOR_BEGINNINGS = 6
 
 
 class PartialEvaluation(NamedTuple):
@@ -242,9 +246,11 @@ class EvaluatorScorer(Scorer):
         values = [sum(int(tensor.size) for tensor in call.tensors) for call in calls]
         alike = sum(values) / max(values[0], 1)
 
+        room = self._room()
+
         def kept(cuts: Sequence[int]) -> float:
             needed = alike * sum(observation.sizes[step] for step in steps_of(copy, cuts))
-            return min(1.0, self._batches.bytes_left / max(needed, 1.0))
+            return min(1.0, room() / 2 / max(needed, 1.0))  # the copies take their share
 
         def compile_seconds(share: float) -> float:
             if copy.part_seconds is None:
@@ -263,7 +269,7 @@ class EvaluatorScorer(Scorer):
                     cuts,
                     self._fast.copies.plan_for(copy.runtime),
                     calls,
-                    self._batches.bytes_left,
+                    room,
                 )
         except (
             Exception
@@ -272,6 +278,18 @@ class EvaluatorScorer(Scorer):
                 "The beginning of the forward is computed anew for every ratio: no copy can do without.",
                 exc_info=True,
             )
+
+    def _room(self) -> Callable[[], int]:
+        """How many bytes beginnings may still take, whenever it is asked."""
+        process, cache = psutil.Process(), self._batches
+        most = process.memory_info().rss * (1 + 1 / _SHARE_FOR_BEGINNINGS)
+
+        def room() -> int:
+            if cache.cache_gib > DEFAULT_CACHE_GIB:
+                return cache.bytes_left
+            return max(0, min(cache.bytes_left, int(most - process.memory_info().rss)))
+
+        return room
 
     def _measured(self, batch: Any) -> Any:
         return self._measure(*self._outputs(batch), batch)

@@ -92,7 +92,7 @@ class PrefixReuse:
         cuts: Where to begin.
         thread_plan: How the copies use the cores.
         calls: The model's arguments for each chunk of data; the copies are tried on one of each signature.
-        budget: How many bytes of outputs may be kept.
+        room: How many bytes of outputs may be kept, asked when the copies are there.
 
     Attributes:
         whole: The copy that it stands in for.
@@ -106,7 +106,7 @@ class PrefixReuse:
         cuts: Sequence[int],
         thread_plan: ThreadPlan,
         calls: Sequence[Packed],
-        budget: int,
+        room: Callable[[], int],
     ) -> None:
         self.whole = whole
         self._model = model
@@ -125,7 +125,7 @@ class PrefixReuse:
             if all(self._agrees(end, paths, *each) for each in values_of):
                 self._ends.append((paths, end))
         sizes = (array.nbytes for array in self._begun(calls[0]).values())
-        self._kept = _kept_chunks(calls, sum(sizes), budget)
+        self._kept = _kept_chunks(calls, sum(sizes), room())
 
     def arrays(self, number: int, call: Packed, masks: Masks) -> list[np.ndarray] | None:
         """What the whole copy would give; None if memory or copies for that are lacking.

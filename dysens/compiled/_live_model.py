@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dysens.compiled._batches import size_of
 from dysens.compiled._calls import Consumers, Packed, UnservableError, largest_difference
 from dysens.compiled._copy import CompiledForward
 from dysens.compiled._export import StepCounter
@@ -26,6 +26,8 @@ _ROUNDING = 1e-6
 # What comparing while a copy serves may cost, as a share of what serving costs.
 _BUDGET = 0.008
 _LARGEST_SHARE = 0.05
+# As it is when nobody watches.
+_SHAPE = paddle.Tensor.__dict__["shape"]
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class LiveModel:
         def note(number: int, layer: paddle.nn.Layer, outputs: Any) -> None:
             layers.append(id(layer))
             ends.append(time.perf_counter())
-            sizes.append(size_of(outputs))
+            sizes.append(_bytes_of(outputs))
 
         tensors, plain = WeightWatch(self.model), self._attributes.state(whole=True)
         kept = self._attributes.tensors()
@@ -276,6 +278,12 @@ def _new(
         for place, tensors in after.items()
         if not set(map(id, tensors)) <= set(map(id, before.get(place, ())))
     ]
+
+
+def _bytes_of(outputs: Any) -> int:
+    """How large tensors are; to ask `shape` would count as a look of the forward at its sizes."""
+    tensors = [leaf for leaf in leaves(outputs) if isinstance(leaf, paddle.Tensor)]
+    return sum(math.prod(_SHAPE.__get__(tensor)) * tensor.element_size() for tensor in tensors)
 
 
 def _copied(tensor: paddle.Tensor) -> paddle.Tensor:

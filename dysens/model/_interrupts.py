@@ -4,19 +4,32 @@ A ``finally`` is not enough: the interrupt may come inside it. So, while a clean
 handler of SIGINT and looks where the program is: inside a clean-up the interrupt waits, anywhere else it passes on at once.
 
 Paddle 3 asks Python for the call stack of every operation that it traces, and does not look whether it got one: an interrupt
-inside that question would end the process with a segmentation fault. There it waits, too.
+inside that question, or on the way into it, would end the process with a segmentation fault. So it waits there, too, and
+while Paddle makes a program of a forward it waits until that is made.
 """
 
 from __future__ import annotations
 
+import inspect
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from traceback import FrameSummary, extract_stack
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+from paddle.jit.dy2static.program_translator import ConcreteProgram
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _tracing() -> Iterator[CodeType]:
+    """The code in which Paddle makes programs, and that which it asks for the call stack."""
+    yield extract_stack.__code__
+    yield FrameSummary.line.fget.__code__  # type: ignore[attr-defined]
+    for name in ("from_func_spec", "pir_from_func_spec"):
+        if hasattr(ConcreteProgram, name):
+            yield inspect.unwrap(getattr(ConcreteProgram, name)).__code__
 
 
 class Watch:
@@ -24,7 +37,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._users: Callable[..., Any] = signal.default_int_handler
-        self._clean_ups: set[CodeType] = {extract_stack.__code__, FrameSummary.line.fget.__code__}  # type: ignore[attr-defined]
+        self._clean_ups: set[CodeType] = {*_tracing()}
         self._waiting: list[tuple[int, FrameType | None]] = []
 
     def clean_up(self, function: _Function) -> _Function:

@@ -157,7 +157,7 @@ _at_work: list[_Work] = []
 
 @contextmanager
 def at_work(what: str) -> Iterator[None]:
-    """Report after two seconds, and every ten seconds then, that work goes on; it calls `step_done` at every step."""
+    """Report now and then that work goes on: soon and often under a command; it calls `step_done` at every step."""
     _at_work.append(_Work(what))
     try:
         yield

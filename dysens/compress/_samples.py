@@ -112,6 +112,12 @@ def _tensors(call: Call) -> Call:
 def _check_call(call: Call, view: View) -> None:
     """Pictures may have other sizes than the example, but not other channels, and no other number of axes."""
     given, known = _shapes(call), _shapes(view.arguments)
+    for theirs, ours in zip(view.arguments, call):
+        if isinstance(theirs, dict) != isinstance(ours, dict):
+            raise InputError(
+                f"The data have {_in_words(ours)} where the model was analysed with {_in_words(theirs)}: give batches of the "
+                'model\'s own arguments, for example [batch["image"] for batch in loader].'
+            )
     for ours, theirs in zip(given, known):
         if len(ours) != len(theirs) or (len(ours) == 4 and ours[1] != theirs[1]):
             raise InputError(
@@ -128,6 +134,12 @@ def _check_call(call: Call, view: View) -> None:
         raise InputError("The data hold NaN or infinite values; give inputs as the model gets them in use.")
     if not given:
         raise InputError("The data have an item without any tensor; give batches of the model's own inputs.")
+
+
+def _in_words(argument: Any) -> str:
+    if isinstance(argument, dict):
+        return f"a dict with the keys {', '.join(map(str, argument))}"
+    return f"a {type(argument).__name__}"
 
 
 def _is_finite(tensor: paddle.Tensor) -> bool:

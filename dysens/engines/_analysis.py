@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import paddle
 
 from dysens.criteria import Criterion, LowestScores
 from dysens.errors import ForwardError
-from dysens.groups import ChannelGroup, Choice, Removal, Role, roles_of, run
-from dysens.model import ModelState, View, preserved
+from dysens.groups import ChannelGroup, Choice, Removal, Role, Visit, roles_of, run
+from dysens.model import ModelState, View, leaves, preserved
 from dysens.pruning import TOLERANCE, CannotCutError, difference, plan_for, proof_removals
 
 
@@ -137,6 +137,7 @@ class Forwards:
         self._whole = ModelState(model)
         self._roles = roles_of(model)
         self._seen: dict[int, tuple[View, set[str] | ForwardError]] = {}
+        self._empty: set[int] = set()
 
     def called(self, view: View) -> set[str]:
         """The layers with weights that a forward runs.
@@ -152,12 +153,15 @@ class Forwards:
         return found
 
     def runs(self, view: View) -> bool:
-        """Whether the whole model takes these inputs."""
+        """Whether the whole model takes these inputs, and every layer that it runs returns something.
+
+        Convolutions take pictures that are too small for them, and what comes behind an empty tensor is whatever was in memory.
+        """
         try:
             self.called(view)
         except ForwardError:
             return False
-        return True
+        return id(view) not in self._empty
 
     def others(self, view: View) -> list[View]:
         """Other inputs than the given ones, and another size, as far as the model takes them."""
@@ -172,12 +176,19 @@ class Forwards:
 
     def _run(self, view: View) -> set[str] | ForwardError:
         seen: set[str] = set()
+
+        def listen(visit: Visit) -> Any:
+            answer = visit.real()
+            if any(isinstance(leaf, paddle.Tensor) and 0 in leaf.shape for leaf in leaves(answer)):
+                self._empty.add(id(view))
+            return answer
+
         try:
             run(
                 self.model,
                 view,
                 self._roles.values(),
-                lambda visit: visit.real(),
+                listen,
                 lambda visit: seen.add(visit.call[0]),
             )
         except ForwardError as error:

@@ -369,6 +369,7 @@ def test_a_baseline_that_cannot_be_used_is_refused_before_calibrating(small):
         ([], {"flops": 0.5}, "data are empty"),
         (None, {"flops": 0.5}, "iterable of the model's arguments"),
         ([paddle.zeros([2, 1, 16, 16])], {"flops": 0.5}, r"\[2, 1, 16, 16\]"),
+        ([{"image": paddle.zeros([4, 3, 16, 16])}], {"flops": 0.5}, "a dict with the keys image where"),
         ([paddle.zeros([2, 48])], {"flops": 0.5}, r"\[2, 48\]"),
         ([paddle.full([4, 3, 16, 16], float("nan"))], {"flops": 0.5}, "NaN"),
         ([np.zeros([4, 3, 16, 16])], {"flops": 0.5}, r"type float64.*astype\(\"float32\"\)"),

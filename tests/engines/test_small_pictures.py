@@ -47,7 +47,7 @@ def test_small_and_large_pictures_have_the_same_groups() -> None:
 
 
 class Place(nn.Layer):
-    """The place of the largest value. Half as high, 3x3 convolutions leave nothing of a picture of 8x8, and Paddle finds any place."""
+    """The place of the largest value. Half as high, 3x3 convolutions leave nothing of 8x8 pixels, and Paddle finds any place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,4 +67,5 @@ def test_sizes_that_leave_nothing_prove_nothing() -> None:
     assert [group.path for group in ds.groups] == ["body.0.weight"]
     heights.clear()
     assert ds.verify({"body.0.weight": 0.5}) == 0
-    assert heights and 0 not in heights
+    assert heights
+    assert 0 not in heights

@@ -16,8 +16,9 @@ from dysens.compiled._calls import Consumers, Packed, UnservableError, kind_of, 
 from dysens.compiled._copy import CompiledForward, compiled_forwards
 from dysens.compiled._export import ExportSpec
 from dysens.compiled._live_model import LiveModel, Observation
-from dysens.compiled._runtime import Runtime, give_memory_back
+from dysens.compiled._runtime import Runtime
 from dysens.errors import in_a_sentence
+from dysens.model import give_memory_back
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +183,7 @@ class ComparedCopies:
                 found.append(self._agreeing(copy, call, observation))
             except Exception as error:
                 failed[copy.runtime] = _clause(error)
+            give_memory_back()
         for runtime, why in failed.items():
             logger.debug("no copy for %s (converted: %s) with %s: %s", freedom, convert, runtime.title, why)
         return found, failed

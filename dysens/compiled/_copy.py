@@ -28,8 +28,8 @@ from paddle.tensor.math import _add_with_axis
 from dysens.compiled._batches import ThreadPlan
 from dysens.compiled._calls import Packed, UnservableError
 from dysens.compiled._export import ExportSpec, Traced
-from dysens.compiled._runtime import Loaded, Runtime, give_memory_back
-from dysens.model import preserved
+from dysens.compiled._runtime import Loaded, Runtime
+from dysens.model import give_memory_back, preserved
 
 _OPS = ("linear_interp", "bilinear_interp", "trilinear_interp", "nearest_interp", "bicubic_interp")
 # What the predictor says when it meets the op.

@@ -19,7 +19,8 @@ from dysens.compiled._export import Traced
 from dysens.compiled._openvino_operation import Converted, Node, Operation, element_type
 from dysens.compiled._openvino_operators import OPERATORS
 from dysens.compiled._openvino_part import name_steps, part_of
-from dysens.compiled._runtime import Loaded, Runtime, contiguous, give_memory_back
+from dysens.compiled._runtime import Loaded, Runtime, contiguous
+from dysens.model import give_memory_back
 
 
 class OpenVino(Runtime):

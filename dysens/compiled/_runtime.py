@@ -6,8 +6,6 @@ others to find out.
 
 from __future__ import annotations
 
-import ctypes
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -88,13 +86,6 @@ class Runtime(ABC):
             UnservableError: It does not run such a model.
             Exception: Whatever its package raises.
         """
-
-
-def give_memory_back() -> None:
-    """Let the system have the memory that compiling needed for a moment: the C library keeps it, a hundred MiB or more."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
 
 
 def contiguous(values: Any) -> np.ndarray:

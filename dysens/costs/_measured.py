@@ -215,6 +215,10 @@ def cpu_config(
     if program.suffix == ".json" and b"leaky_relu" in program.read_bytes():
         # With it, Paddle 3.3.1 meets a segmentation fault.
         config.delete_pass("conv_activation_onednn_fuse_pass")
+    if paddle.__version__.startswith("2."):
+        # Otherwise all that lies between layers is kept, a gigabyte for a batch of text lines. Paddle 3 frees it by itself, and
+        # refuses this for its own programs.
+        config.enable_memory_optim()
     config.set_cpu_math_library_num_threads(threads)
     return config
 

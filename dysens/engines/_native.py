@@ -20,7 +20,7 @@ from dysens.engines._resolver import GroupResolver
 from dysens.errors import ForwardError
 from dysens.flags import flag
 from dysens.groups import FILTERS, ChannelGroup, candidates, channel_graph
-from dysens.model import View, eagerly, leaves, preserved, tensors_by_path
+from dysens.model import View, eagerly, give_memory_back, leaves, preserved, tensors_by_path
 from dysens.progress import at_work
 
 logger = logging.getLogger(__name__)
@@ -138,7 +138,9 @@ def native_engine(model: paddle.nn.Layer, views: Sequence[View], layers: str = F
     # Whatever a forward writes to, weights included, is the user's.
     at_it = at_work(f"finding the groups of {type(model).__name__}")
     with at_it, preserved(model, weights_too=True), eagerly(model, views) as eager_views:
-        return _analyse(model, eager_views, layers)
+        found = _analyse(model, eager_views, layers)
+    give_memory_back()
+    return found
 
 
 def _analyse(model: paddle.nn.Layer, views: Sequence[View], layers: str) -> Analysis:

@@ -12,6 +12,7 @@ from dysens.model._inputs import (
     without_dropout,
 )
 from dysens.model._interrupts import run_through
+from dysens.model._memory import give_memory_back
 from dysens.model._state import (
     ModelState,
     Preserved,
@@ -38,6 +39,7 @@ __all__ = [
     "fingerprint",
     "forward_state",
     "fresh",
+    "give_memory_back",
     "has_storage",
     "in_double_precision",
     "isolate",

@@ -194,16 +194,22 @@ def pieces(call: Call, numbers: int) -> Iterator[Call]:
 
 
 def _parted(calls: Sequence[Call], count: int) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
-    if len(calls) > 1:
-        numbers = sum(int(np.prod(shape)) for shape in _shapes(calls[-1]))
-        kept = max(1, min(len(calls) // _HELD_BACK, _HELD_BACK_NUMBERS // max(numbers, 1)))
-        return tuple(calls[:-kept]), tuple(calls[-kept:])
-    size = size_of(calls[0])
-    if size > 1:
-        kept = max(1, size // _HELD_BACK)
-        return (part(calls[0], 0, size - kept),), (part(calls[0], size - kept, size),)
-    logger.warning(
-        "There is only %d sample: candidates are compared on what they were calibrated with; give more data.",
-        count,
-    )
-    return tuple(calls), tuple(calls)
+    """What to calibrate on, and the last quarter to compare on, in samples: a batch that lies in both is divided."""
+    if count < 2:
+        logger.warning(
+            "There is only %d sample: candidates are compared on what they were calibrated with; give more data.",
+            count,
+        )
+        return tuple(calls), tuple(calls)
+    numbers = sum(int(np.prod(shape)) for shape in _shapes(calls[-1])) // size_of(calls[-1])
+    wanted = max(1, min(count // _HELD_BACK, _HELD_BACK_NUMBERS // max(numbers, 1)))
+    calibration, held_back = list(calls), []
+    while wanted:
+        call = calibration.pop()
+        size = size_of(call)
+        if size > wanted:
+            calibration.append(part(call, 0, size - wanted))
+            call = part(call, size - wanted, size)
+        held_back.append(call)
+        wanted -= min(size, wanted)
+    return tuple(calibration), tuple(reversed(held_back))

@@ -12,8 +12,10 @@ from paddle import nn
 
 from dysens import DygraphSensitivity, load_pruned, save_pruned
 from dysens.compress import CompressOutcome
+from dysens.compress._samples import read_samples
 from dysens.errors import InputError, UnreachableError
 from dysens.evaluators import Evaluator
+from dysens.model import view_of
 from tests import networks
 from tests.networks import made
 from tests.states import assert_same, picture
@@ -316,6 +318,19 @@ def test_only_so_many_samples_are_read(small):
 
     ds.compress(endless(), flops=0.2, samples=12, align=None, progress=False)
     assert len(read) == 3
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 32, 64, 200])
+def test_a_quarter_of_the_samples_is_held_out_whatever_the_batches(size):
+    numbered = np.arange(200, dtype="float32").reshape(200, 1, 1, 1) * np.ones([200, 1, 2, 2], "float32")
+    batches = [paddle.to_tensor(numbered[start : start + size]) for start in range(0, 200, size)]
+    samples = read_samples(batches, view_of([1, 1, 2, 2]), 64)
+    calibrated, held = (
+        [int(row) for call in calls for row in call[0].numpy()[:, 0, 0, 0]]
+        for calls in (samples.calibration, samples.held_back)
+    )
+    assert calibrated + held == list(range(64))
+    assert len(held) == 16
 
 
 def test_outputs_that_change_their_shape_are_compared_before(small):

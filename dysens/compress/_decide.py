@@ -17,6 +17,7 @@ from dysens.compress._output_error import OutputError
 from dysens.compress._sequential import SequentialFolding
 from dysens.compress._subject import Judge, Subject, folded_plan
 from dysens.errors import UnreachableError
+from dysens.flags import flag
 from dysens.progress import progress
 from dysens.pruning import PrunePlan
 
@@ -109,7 +110,7 @@ class Decider:
             backed_off = self._largest(target, max_loss)
             self._note(
                 f"Removing {target:.1%} of the {self.allocator.what} loses {loss:.1%} of the score, more than the {max_loss:.1%} "
-                f"of max_loss: {backed_off.trial.removed:.1%} are removed instead."
+                f"of {flag('max_loss')}: {backed_off.trial.removed:.1%} are removed instead."
             )
             return backed_off
         if max_loss is None and loss > RUINED:
@@ -296,7 +297,8 @@ class Decider:
         if held is None:
             raise UnreachableError(
                 f"Every cut that was tried loses more than {max_loss:.1%} of the score (the smallest, {high:.1%} of the "
-                f"{self.allocator.what}, {smallest:.1%}): allow a larger max_loss, give more data, or fine-tune after a cut."
+                f"{self.allocator.what}, {smallest:.1%}): allow a larger {flag('max_loss')}, give more data, or fine-tune "
+                "after a cut."
             )
         return held
 

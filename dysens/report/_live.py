@@ -24,8 +24,8 @@ _GRACE = 3  # so many looks after the end, a browser has seen the last page
 _QUIET = 120.0  # seconds after which a journal that nobody claims points in counts as done
 _CLOSED = "default-src 'none';"
 _POLL = """<style>
-#live { position: fixed; right: .6rem; bottom: .6rem; padding: .2rem .7rem; border-radius: 1rem; font: 13px system-ui, sans-serif; }
-#live { color: #fff; background: #1d6f42; }
+#live { position: fixed; right: .6rem; bottom: .6rem; padding: .2rem .7rem; border-radius: 1rem; }
+#live { color: #fff; background: #1d6f42; font: 13px system-ui, sans-serif; }
 #live.over { background: #555; }
 @media print { #live { display: none; } }
 </style><p id="live" role="status"></p><script>

@@ -148,7 +148,7 @@ def _runs(runs: Sequence[Run]) -> str:
         in_both("file", "文件"),
         in_both("model", "模型"),
         in_both("metric and data", "指标与数据"),
-        in_both("criterion", "依据"),
+        in_both("criterion", "准则"),
         in_both("baseline", "基线"),
         in_both("groups", "通道组"),
         in_both("points", "测点"),
@@ -165,7 +165,7 @@ def _runs(runs: Sequence[Run]) -> str:
             str(len(run.sens)),
             str(len(run.sens.points)),
             "–" if spread is None else f"± {spread:.4f}",
-            run.about.get("date", "–").partition("+")[0],
+            run.about.get("date", "–"),
         ]
         kinds = ["text"] * len(words) + ["number"] * len(numbers)
         cells = "".join(

@@ -154,7 +154,7 @@ class Decider:
         if len(scored) > 1:
             assert self.judge is not None
             sentence = (
-                f'"{chosen.allocation.name}" was taken for the best score ({chosen.trial.score:.4g} on {self.judge.name}) '
+                f'"{chosen.allocation.name}" was taken for the best score ({chosen.trial.score:.4g} by {self.judge.name}) '
                 f"of the {len(scored)} cuts with the smallest output errors"
             )
         else:
@@ -224,6 +224,7 @@ class Decider:
             found, error = curves_by_trial(
                 curves, _error(start), lambda c: self.allocator.least_error(c, aim), errors, shown.reach
             )
+            shown.finish()
         if error > _BETTER_BY_TRIAL * candidates[0].trial.output_error:
             logger.info(
                 "by trial: output error %.4g, not much better than the best so far (%.4g)",
@@ -237,7 +238,7 @@ class Decider:
 
     def _in_sequence(self, candidate: Candidate, target: float) -> Candidate:
         assert self.sequential is not None
-        plan = self.sequential.refolded(candidate.plan)
+        plan = self.sequential.refolded(candidate.plan, self.shown)
         error = self.error.of(plan)
         return self._measured(candidate.allocation, candidate.units, plan, target, error, in_sequence=True)
 

@@ -165,7 +165,12 @@ class Measuring:
             alone=not options.elsewhere,
         )
         points = sweep.points.found
-        if not sweep.done:
+        if sweep.done:
+            if points:
+                logger.info(
+                    "All %d points are in %s already: nothing is measured.", len(points), self.sen_file
+                )
+        else:
             measurer = Measurer(self.roles, self.groups, scorer)
             with (
                 journal or nullcontext(),

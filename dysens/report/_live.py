@@ -165,6 +165,9 @@ def _handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Two addresses, for this machine only."""
 
+        # Browsers connect before they ask. Such a connection would be answered after the end, and the page reloaded from nowhere.
+        timeout = SECONDS / 4
+
         def do_GET(self) -> None:
             # A name of another site that leads here (DNS rebinding) gets nothing.
             if self.headers.get("Host", "").rpartition(":")[0] not in (HOST, "localhost"):

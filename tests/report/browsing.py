@@ -128,6 +128,7 @@ LOOKS = {
 def pictures_of_page(page: str) -> None:
     """The whole page on a desktop, on a phone and on paper, light and dark, English and Chinese."""
     address = page if page.startswith("http://") else Path(page).resolve().as_uri()
+    name = "live" if page.startswith("http://") else Path(page).stem
     folder = HOME / "output" / "looks"
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as profile:
@@ -141,7 +142,7 @@ def pictures_of_page(page: str) -> None:
                         browser.find_element("id", "language").click()
                     whole = browser.execute_script("return document.documentElement.scrollHeight")
                     set_screen(browser, width, whole, dark, paper)
-                    browser.save_screenshot(str(folder / f"{Path(page).stem}_{look}_{language}.png"))
+                    browser.save_screenshot(str(folder / f"{name}_{look}_{language}.png"))
         finally:
             browser.quit()
 

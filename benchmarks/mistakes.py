@@ -307,7 +307,7 @@ MISTAKES = (
     Mistake("a disk that becomes full in an export", f"export {NET} -o full-export", disk=2048),
     Mistake("the same sweep a second time", f"sweep {NET} -e net:score -o sens.jsonl --ratios 0.25,0.5"),
     Mistake("prune a second time, to the same name", f"prune {NET} ratios.yml -o done/pruned"),
-    Mistake("export a second time, into the same folder", f"export {NET} -o exported-before"),
+    Mistake("export a second time, into the same folder", f"export {NET} -o earlier-export"),
     Mistake("ratios a second time, to the same file", "ratios sens.jsonl --flops 0.2 -o ratios.yml"),
 )
 
@@ -342,7 +342,7 @@ def prepare(folder: Path) -> None:
             f"sweep {NET} -e net:score -o sens.jsonl --ratios 0.25,0.5",
             f"sweep {NET} --set width=12 -e net:score -o wide.jsonl --ratios 0.25,0.5",
             f"compress {NET} --data net:images --flops 30% -o done --force",
-            f"export {NET} -o exported-before",
+            f"export {NET} -o earlier-export",
         ):
             if main(shlex.split(words)):
                 raise SystemExit(f"`dysens {words}` has to work, and did not.")

@@ -4,8 +4,8 @@
     .venvs/paddle3/bin/python benchmarks/mistakes.py 16 38    # run these, print what is said
 
 Every mistake is made for real, in a scratch folder, with a small network. Ctrl-C is a real SIGINT, which an evaluation sends, or
-which comes as soon as a certain file is there; a full disk is a limit on the size of files, and a package that is not installed
-is one that cannot be imported.
+which comes as soon as a certain file is there or a certain function of dysens is called; a full disk is a limit on the size of
+files, and a package that is not installed is one that Python does not find.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from unittest import mock
 
 HOME = Path(__file__).parent.parent
-DOCS, CONFIGS = HOME / "docs", HOME / "configs" / "ocr"
+DOCS, CONFIGS = HOME / "docs", HOME / "configs"
 PAGE = DOCS / "mistakes.md"
 BEGIN, END = "<!-- table: benchmarks/mistakes.py -->", "<!-- end of table -->"
 
@@ -123,7 +123,7 @@ def interrupted_build():
 '''
 
 NET = "net:build --input-shape 1,3,16,16"
-OCR = "configs/ocr/ch_PP-OCRv3_det.yml"
+OCR, DET = "configs/ocr/ch_PP-OCRv3_det.yml", "configs/det/picodet_s_shapes.yml"
 
 # A sweep does not begin where there is no room for this much (`dysens.atomic.probe`).
 CROWDED = 64 * 1024
@@ -136,10 +136,11 @@ class Mistake:
     Attributes:
         what: In words, what is wrong.
         typed: After ``dysens``, as in a shell.
-        missing: A package that is not installed.
+        missing: A package that is not installed, as Python imports it.
         disk: The largest file that can be written, in bytes; None for a disk with room.
         variable: An environment variable that is set, and its value.
         ctrl_c_at: Ctrl-C is pressed as soon as there is such a file (a pattern); else ``net.py`` presses it, or nobody.
+        ctrl_c_in: Ctrl-C is pressed as this function is called: its module, and its name in there.
     """
 
     what: str
@@ -148,12 +149,13 @@ class Mistake:
     disk: int | None = None
     variable: tuple[str, str] | None = None
     ctrl_c_at: str | None = None
+    ctrl_c_in: tuple[str, str] | None = None
 
     @property
     def apart(self) -> bool:
         """Whether it needs a process of its own."""
-        given = (self.disk, self.variable, self.ctrl_c_at)
-        return any(each is not None for each in given) or self.missing == "paddle"
+        given = (self.disk, self.variable, self.ctrl_c_at, self.ctrl_c_in, self.missing)
+        return any(each is not None for each in given)
 
 
 MISTAKES = (
@@ -255,6 +257,58 @@ MISTAKES = (
     ),
     Mistake("Ctrl-C in training", f"train {OCR} --weights null", ctrl_c_at="output/*/latest.pdopt"),
     Mistake("an exported model scored by a function", f"eval {NET} -e net:score --exported out"),
+    Mistake(
+        "OpenVINO that is not installed",
+        f"compress {NET} --data net:images --latency 20% --runtime openvino -o timed",
+        missing="openvino",
+    ),
+    Mistake(
+        "ONNX Runtime that is not installed",
+        f"compress {NET} --data net:images --latency 20% --runtime onnxruntime -o timed",
+        missing="onnxruntime",
+    ),
+    Mistake("paddle2onnx that is not installed", f"export {NET} --onnx -o as-onnx", missing="paddle2onnx"),
+    Mistake("PaddleOCR that is not installed", f"groups {OCR}", missing="unstructured_paddleocr"),
+    Mistake("PaddleDetection that is not installed", f"groups {DET}", missing="ppdet"),
+    *(
+        Mistake(
+            f"Ctrl-C while compress {doing}",
+            f"compress {NET} --data net:images -e net:score --flops 30% -o cut",
+            ctrl_c_in=place,
+        )
+        for doing, place in (
+            ("calibrates", ("dysens.compress._compress", "calibrated")),
+            ("orders channels", ("dysens.compress._criterion", "Elimination.order")),
+            ("decides", ("dysens.compress._decide", "Decider.decide")),
+            ("allocates by trial", ("dysens.compress._decide", "curves_by_trial")),
+            ("checks the cut", ("dysens.compress._compress", "_checked")),
+            ("saves", ("dysens.pipeline._compress", "save_pruned")),
+            ("times the result", ("dysens.pipeline._states", "States.time")),
+        )
+    ),
+    Mistake(
+        "Ctrl-C while groups are found",
+        f"groups {NET}",
+        ctrl_c_in=("dysens.engines._analysis", "difference"),
+    ),
+    Mistake(
+        "Ctrl-C while prune saves",
+        f"prune {NET} ratios.yml -o cut-pruned",
+        ctrl_c_in=("dysens.pruning._checkpoint", "write_together"),
+    ),
+    Mistake(
+        "a disk that becomes full while compress saves",
+        f"compress {NET} --data net:images --flops 30% -o crowded",
+        disk=2048,
+    ),
+    Mistake(
+        "a disk that becomes full while prune saves", f"prune {NET} ratios.yml -o full/pruned", disk=2048
+    ),
+    Mistake("a disk that becomes full in an export", f"export {NET} -o full-export", disk=2048),
+    Mistake("the same sweep a second time", f"sweep {NET} -e net:score -o sens.jsonl --ratios 0.25,0.5"),
+    Mistake("prune a second time, to the same name", f"prune {NET} ratios.yml -o done/pruned"),
+    Mistake("export a second time, into the same folder", f"export {NET} -o earlier-export"),
+    Mistake("ratios a second time, to the same file", "ratios sens.jsonl --flops 0.2 -o ratios.yml"),
 )
 
 
@@ -271,10 +325,11 @@ def prepare(folder: Path) -> None:
     (folder / "notes.pdparams").write_text("remember the milk\n", encoding="utf-8")
     (folder / "others.yml").write_text("backbone.conv1.weight: 0.5\n", encoding="utf-8")
     (folder / "percent.yml").write_text("0.weight: 50\n", encoding="utf-8")
+    (folder / "ratios.yml").write_text("0.weight: 0.25\n", encoding="utf-8")
     (folder / "hostile.pdparams").write_bytes(pickle.dumps({"a": _Harmful()}))
     for name in ("empty", "done"):
         (folder / name).mkdir()
-    shutil.copytree(CONFIGS, folder / "configs" / "ocr")
+    shutil.copytree(CONFIGS, folder / "configs")
     for part in ("det_train", "det_eval"):
         write_scenes(folder / "output" / "text_images" / part, 4, size=(128, 64))
     (folder / "spaces.txt").write_text(
@@ -287,6 +342,7 @@ def prepare(folder: Path) -> None:
             f"sweep {NET} -e net:score -o sens.jsonl --ratios 0.25,0.5",
             f"sweep {NET} --set width=12 -e net:score -o wide.jsonl --ratios 0.25,0.5",
             f"compress {NET} --data net:images --flops 30% -o done --force",
+            f"export {NET} -o earlier-export",
         ):
             if main(shlex.split(words)):
                 raise SystemExit(f"`dysens {words}` has to work, and did not.")
@@ -319,11 +375,9 @@ def answer(mistake: Mistake) -> tuple[int, str]:
     from dysens.cli import main
 
     said = io.StringIO()
-    absent = {mistake.missing: None} if mistake.missing else {}
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(said),
-        mock.patch.dict(sys.modules, absent),
         mock.patch.object(sys, "argv", ["dysens"]),
     ):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup ignores it
@@ -345,11 +399,38 @@ threading.Thread(target=press, daemon=True).start()
 """
 
 
+MISSING = """
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, *given):
+        return None if name.partition(".")[0] == {0!r} else self.finder.find_spec(name, *given)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+sys.meta_path[:] = map(Without, sys.meta_path)
+"""
+
+PRESSING_IN = """
+import importlib, os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+owner = importlib.import_module({0!r})
+*outer, name = {1!r}.split(".")
+for each in outer:
+    owner = getattr(owner, each)
+def pressed(*given, called=getattr(owner, name), **named):
+    os.kill(os.getpid(), signal.SIGINT)
+    return called(*given, **named)
+setattr(owner, name, pressed)
+"""
+
+
 def _apart(mistake: Mistake, words: list[str]) -> tuple[int, str]:
     code = [
         "import sys; sys.argv = ['dysens']",
         PRESSING.format(mistake.ctrl_c_at) if mistake.ctrl_c_at else "",
-        f"sys.modules[{mistake.missing!r}] = None" if mistake.missing else "",
+        "import dysens" if mistake.ctrl_c_in else "",
+        PRESSING_IN.format(*mistake.ctrl_c_in) if mistake.ctrl_c_in else "",
+        MISSING.format(mistake.missing) if mistake.missing else "",
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
         if mistake.disk is not None
         else "",
@@ -361,6 +442,10 @@ def _apart(mistake: Mistake, words: list[str]) -> tuple[int, str]:
     ]
     paths = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
     variables = {"TMPDIR": os.getcwd(), "PYTHONPATH": paths}
+    if mistake.disk is not None:
+        variables["PYTHONDONTWRITEBYTECODE"] = (
+            "1"  # what Python compiled would be cut off, and break later runs
+        )
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(code)],
         capture_output=True,
@@ -377,7 +462,7 @@ def gist(said: str) -> str:
     first = next(
         (place for place, line in enumerate(lines) if line.startswith(("error:", "Interrupted", "usage:"))), 0
     )
-    kept = [line for line in lines[first:] if line]
+    kept = [line for line in lines[first:] if line and "found and proven in" not in line]  # seconds differ
     return " ⏎ ".join(kept[:1] if kept and kept[0].startswith("usage:") else kept[:3])
 
 

@@ -37,6 +37,13 @@ class Spelling:
         """An option by its name in Python."""
         return self.names.get(name, self.prefix + name.replace("_", self.separator))
 
+    def given(self, name: str, value: Any) -> str:
+        """An option with its value, as it is typed."""
+        if not self.prefix:
+            text = f'"{value}"' if isinstance(value, str) else repr(value)
+            return f"{self.flag(name)}={text}"
+        return self.flag(name) if value is True else f"{self.flag(name)} {value}"
+
 
 PYTHON = Spelling("", "_", "the override ")
 DYSENS = Spelling("--", "-", "--set ", {"target_vars": "--only", "ds.groups": "`dysens groups`"})
@@ -58,6 +65,23 @@ def flag(name: str) -> str:
         '--target-loss'
     """
     return _running.get().flag(name)
+
+
+def given(name: str, value: Any) -> str:
+    """An option with its value, as the program that runs takes it; a switch that is on needs none.
+
+    Args:
+        name: Its name in Python.
+        value: What it is set to.
+
+    Example:
+        >>> given("fast", "off"), given("force", True)
+        ('fast="off"', 'force=True')
+        >>> with spelled(DYSENS):
+        ...     given("fast", "off"), given("force", True)
+        ('--fast off', '--force')
+    """
+    return _running.get().given(name, value)
 
 
 def setting(text: str) -> str:

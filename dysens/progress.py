@@ -76,6 +76,13 @@ class Progress:
             self._bar.update(advanced)
         self._tell()
 
+    def finish(self) -> None:
+        """There is less to do than was thought: what is done is all."""
+        self._total = self._done
+        if self._bar is not None:
+            self._bar.total = self._done
+            self._bar.refresh()
+
     def _tell(self) -> None:
         # The loss first: names are long, and a bar is cut off at the edge of the terminal.
         note = ", ".join(part for part in (self._last, self._where) if part)

@@ -39,7 +39,9 @@ def write_onnx(prefix: Path, inputs: Inputs) -> tuple[Path, float | None]:
         MissingExtraError: paddle2onnx is not installed.
     """
     if find_spec("paddle2onnx") is None:
-        raise MissingExtraError("Writing ONNX needs paddle2onnx; run: pip install --no-deps paddle2onnx onnx")
+        raise MissingExtraError(
+            "Writing ONNX needs paddle2onnx, which is not installed: pip install --no-deps paddle2onnx onnx"
+        )
     program, weights = _program(prefix)
     target = prefix.with_name(f"{prefix.name}.onnx")
     with TemporaryDirectory() as folder:

@@ -138,6 +138,7 @@ def _search(options: Namespace, out: Output) -> None:
     )
     if options.save_ratios is not None:
         paths = {group.name: group.path for group in found.groups}
+        out.say_replaced(options.save_ratios)
         write_ratio_file(options.save_ratios, by_path(found.ratios, paths))
         out.say(
             f"the ratios are in {options.save_ratios}: dysens prune {options.model} {options.save_ratios}"
@@ -215,6 +216,7 @@ def _ratios(options: Namespace, out: Output) -> None:
     if options.output is None:
         out.result(ratio_file_text(ratios).rstrip(), ratios)
         return
+    out.say_replaced(options.output)
     write_ratio_file(options.output, ratios)
     out.say(f"ratios of {len(ratios)} of {len(sens)} groups are in {options.output}")
 
@@ -248,6 +250,7 @@ def _plot(options: Namespace, out: Output) -> None:
     sens = Sensitivities.load(options.sensitivities)
     figure = _figure(sens, options.kind, options.loss, not options.paddleslim_rule)
     place = options.output or options.sensitivities.with_suffix(f".{options.kind}.png")
+    out.say_replaced(place)
     save_figure(figure, place)
     out.result(str(place), {"file": str(place)})
 
@@ -294,11 +297,13 @@ def _report(options: Namespace, out: Output) -> None:
         for name in ("title", "language"):
             if getattr(options, name) is not None:
                 raise InputError(f"The option --{name} goes with the report of one file.")
+        out.say_replaced(options.output or COMPARISON)
         written = write_comparison(options.sensitivities, options.output or COMPARISON)
         out.result(str(written), {"file": str(written)})
         return
     [source] = options.sensitivities
     place = options.output or source.with_suffix(".html")
+    out.say_replaced(place)
     written = write_report(
         source,
         place,

@@ -175,10 +175,19 @@ def kept_of(folder: Path) -> str | None:
     return f"the compressed network is safe in {pruned}.pdparams, with its plan"
 
 
+def _kept(options: Namespace) -> str | None:
+    kept = kept_of(options.output)
+    if kept is None or options.train or options.export:
+        return kept
+    return f"{kept}; only its times were not measured"
+
+
 def _goes_on(options: Namespace) -> str | None:
-    """Training and exporting go on from the saved cut."""
+    """Training and exporting go on from the saved cut; where neither was wanted, nothing is left to do."""
     if kept_of(options.output) is None:
         return None
+    if not options.train and not options.export:
+        return ""
     words = ["dysens", "train" if options.train else "export", options.model]
     words += ["--weights", f"{options.output / PRUNED}.pdparams"]
     words += [word for text in options.set for word in ("--set", text)]
@@ -200,7 +209,7 @@ COMPRESS = Command(
     "dysens compress resnet18 --weights r18.pdparams --data net:images \\\n    --flops 0.5 -o out",
     _add_compress,
     _compress,
-    kept=lambda options: kept_of(options.output),
+    kept=_kept,
     goes_on=_goes_on,
     columns=COLUMNS,
 )

@@ -43,7 +43,7 @@ class Command:
         add_options: Tells the parser what it takes.
         run: Does it; a mistake of the user is a `DysensError`.
         kept: From the options, in words what is kept if it is interrupted; the same command then goes on from there.
-        goes_on: From the options, the command that goes on instead of the same one; None for the same one.
+        goes_on: From the options, the command that goes on instead of the same one; None for the same one, empty if all is done.
         columns: What the columns of its table mean.
     """
 

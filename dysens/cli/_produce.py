@@ -65,7 +65,7 @@ def _prune(options: Namespace, out: Output) -> None:
         subject = subject_of(model_name(options), criterion, options)
         warn_of_other_weights(subject, options.chosen_by)
         ratios = choose(source, target_of(options), subject)
-    _say_replaced(Path(f"{options.output}.plan.json"), out)
+    out.say_replaced(Path(f"{options.output}.plan.json"))
     cut = prune(subject, ratios, options.output)
     card = write_card(
         options.output.parent, card_of_cut(subject, cut, title_of(options.model), options.typed)
@@ -76,12 +76,6 @@ def _prune(options: Namespace, out: Output) -> None:
         save_figure(widths(cut.outcome), options.plot)
     out.result(outcome_text(cut.outcome, out.width), _data(cut))
     out.say(f"{cut.remarks}\nthe card is {card}")
-
-
-def _say_replaced(path: Path, out: Output) -> None:
-    """Nothing is overwritten without a word."""
-    if path.exists():
-        out.say(f"{path} is there from an earlier run; it is replaced.")
 
 
 def _chosen_by(options: Namespace) -> RatioFile | Sensitivities:
@@ -202,7 +196,7 @@ def _export(options: Namespace, out: Output) -> None:
     before = card_beside(options.weights)
     task = task_of(model_name(options))
     folder = options.output or task.export_folder
-    _say_replaced(folder, out)
+    out.say_replaced(folder)
     exported = task.export(folder)
     onnx = write_onnx(exported.prefix, task.timing_inputs()) if options.onnx else None
     card = write_card(

@@ -19,7 +19,14 @@ from dysens.cli._compress import COMPRESS
 from dysens.cli._files import CONVERT, MERGE, SHOW
 from dysens.cli._options import Command, add_common
 from dysens.cli._produce import DEMO, EVAL, EXPORT, PRUNE, TRAIN
-from dysens.cli._terminal import USAGE_ERROR, CommandParser, Output, interrupts_first, results_apart
+from dysens.cli._terminal import (
+    USAGE_ERROR,
+    CommandParser,
+    Output,
+    interrupts_first,
+    loading_said,
+    results_apart,
+)
 from dysens.errors import DysensError, nearest
 from dysens.flags import DYSENS, spelled
 from dysens.progress import shown_log
@@ -135,7 +142,13 @@ def _run(command: Command, options: Namespace, words: Sequence[str]) -> int:
     options.typed = typed_again(words, "dysens")  # goes into cards
     level = logging.WARNING if options.quiet else logging.DEBUG if options.debug else logging.INFO
     try:
-        with interrupts_first(), results_apart(options.debug) as results, shown_log(level), spelled(DYSENS):
+        with (
+            interrupts_first(),
+            loading_said(not options.quiet),
+            results_apart(options.debug) as results,
+            shown_log(level),
+            spelled(DYSENS),
+        ):
             command.run(options, Output(results, getattr(options, "json", False), options.quiet))
     except KeyboardInterrupt:
         instead = command.goes_on(options) if command.goes_on else None
@@ -166,10 +179,12 @@ def interrupted(command: str, kept: str | None, instead: str | None = None) -> s
     Args:
         command: As it can be typed again.
         kept: In words, what is not lost; None if there is nothing to continue from.
-        instead: What goes on from there, if not the same command.
+        instead: What goes on from there, if not the same command; empty if all is done.
     """
     if kept is None:
         return f"\nInterrupted. To begin again:\n  {command}"
+    if instead == "":
+        return f"\nInterrupted: {kept}."
     if instead is not None:
         return f"\nInterrupted: {kept}. To continue:\n  {instead}"
     return f"\nInterrupted: {kept}. The same command continues from there:\n  {command}"

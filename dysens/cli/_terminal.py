@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
 from itertools import chain
-from threading import Thread, current_thread, main_thread
+from pathlib import Path
+from threading import Thread, Timer, current_thread, main_thread
 from types import FrameType
 from typing import Any, ClassVar, NoReturn, TextIO
 
@@ -53,6 +54,15 @@ class Output:
         """Print a message for the user to standard error."""
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
+
+    def say_replaced(self, path: Path | None) -> None:
+        """Nothing is overwritten without a word.
+
+        Args:
+            path: What is about to be written; None for nothing.
+        """
+        if path is not None and path.exists():
+            self.say(f"{path} is there from an earlier run; it is replaced.")
 
 
 def json_text(data: Any) -> str:
@@ -131,6 +141,29 @@ def interrupts_first() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@contextmanager
+def loading_said(shown: bool) -> Iterator[None]:
+    """Say on a terminal that Paddle is being loaded, where that takes so long that one wonders.
+
+    Args:
+        shown: Whether anything is to be said.
+    """
+
+    def say() -> None:
+        spec = getattr(sys.modules.get("paddle"), "__spec__", None)
+        if getattr(spec, "_initializing", False):  # as Python marks a module whose import is under way
+            print("Loading Paddle ...", file=sys.stderr, flush=True)
+
+    timer = Timer(_PATIENCE, say)
+    timer.daemon = True
+    if shown and sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _pass_on(reading: int, debug: bool) -> None:
     """Write what comes through a pipe to standard error, line by line, without Paddle's remarks."""
     with os.fdopen(reading, "rb") as lines:
@@ -147,6 +180,7 @@ def _is_descriptor(stream: TextIO, number: int) -> bool:
 
 
 WIDTH = 80
+_PATIENCE = 1.0  # seconds
 USAGE_ERROR = 2
 
 

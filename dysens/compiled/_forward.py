@@ -25,6 +25,7 @@ from dysens.compiled._live_model import LiveModel, SpotChecks
 from dysens.compiled._runtimes import runtimes_for
 from dysens.compiled._watch import AttributeWatch, ModelWatch, State, WeightWatch
 from dysens.errors import ForwardError, InputError
+from dysens.flags import given
 from dysens.model import map_leaves
 from dysens.pruning import TOLERANCE, PrunePlan, masked
 
@@ -90,7 +91,8 @@ class FastForward:
         if self._why_not is None and not paddle.get_device().startswith("cpu"):
             if self._strict:
                 raise InputError(
-                    f'The choice fast="on" is for the CPU; on {paddle.get_device()} the live model itself is fast.'
+                    f"A compiled copy ({given('fast', 'on')}) is for the CPU; on {paddle.get_device()} the live model "
+                    "itself is fast."
                 )
             self._why_not = f"the model runs on {paddle.get_device()}"
         if self._why_not is None and consumers.recurrent is not None:
@@ -240,7 +242,8 @@ class FastForward:
         )
         if self._strict:
             raise ForwardError(
-                f'In a spot check with fast="on", the {why}: the numbers so far cannot be trusted.'
+                f"In a spot check with {given('fast', 'on')}, the {why}: the numbers so far cannot be trusted. "
+                f"Measure again with {given('fast', 'off')}."
             )
         self._why_not = why
         self._distrusted = True
@@ -326,7 +329,7 @@ class FastForward:
         """Let the live model run from now on, and say why in a line."""
         if self._strict:
             raise ForwardError(
-                f'No compiled copy can stand in for the model, and fast="on" asks for one: {why}.'
+                f"No compiled copy can stand in for the model, and {given('fast', 'on')} asks for one: {why}."
             )
         self._why_not = why
         logger.warning(

@@ -10,6 +10,7 @@ import numpy as np
 
 from dysens.costs import Costs
 from dysens.errors import UnreachableError
+from dysens.flags import flag
 from dysens.ratios import Curve, ratios_by_flops, ratios_by_params
 
 logger = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class Allocator:
             )
             raise UnreachableError(
                 f"{target:.1%} of the {self.what} cannot be removed: cutting everything that can be cut{aligned} removes "
-                f"{self.most():.1%}. Ask for less, skip fewer groups, or lower align."
+                f"{self.most():.1%}. Ask for less, skip fewer groups ({flag('skip_vars')}), or lower {flag('align')}."
             )
         return list(found.values())
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dysens.compress._decide import Decider
 from dysens.compress._latency_target import Stopwatch
 from dysens.errors import UnreachableError
+from dysens.flags import flag
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def _budget(decider: Decider, share: float, stopwatch: Stopwatch) -> float:
     if found is None:
         raise UnreachableError(
             f"No cut that was tried takes {share:.0%} less time; removing {budget:.1%} of the {what} takes {most:.0%} less. "
-            "Ask for less, or skip fewer groups."
+            f"Ask for less, or skip fewer groups ({flag('skip_vars')})."
         )
     return found
 

@@ -17,6 +17,7 @@ from dysens.compress._output_error import OutputError
 from dysens.compress._sequential import SequentialFolding
 from dysens.compress._subject import Judge, Subject, folded_plan
 from dysens.errors import UnreachableError
+from dysens.flags import flag
 from dysens.progress import progress
 from dysens.pruning import PrunePlan
 
@@ -109,7 +110,7 @@ class Decider:
             backed_off = self._largest(target, max_loss)
             self._note(
                 f"Removing {target:.1%} of the {self.allocator.what} loses {loss:.1%} of the score, more than the {max_loss:.1%} "
-                f"of max_loss: {backed_off.trial.removed:.1%} are removed instead."
+                f"of {flag('max_loss')}: {backed_off.trial.removed:.1%} are removed instead."
             )
             return backed_off
         if max_loss is None and loss > RUINED:
@@ -153,7 +154,7 @@ class Decider:
         if len(scored) > 1:
             assert self.judge is not None
             sentence = (
-                f'"{chosen.allocation.name}" was taken for the best score ({chosen.trial.score:.4g} on {self.judge.name}) '
+                f'"{chosen.allocation.name}" was taken for the best score ({chosen.trial.score:.4g} by {self.judge.name}) '
                 f"of the {len(scored)} cuts with the smallest output errors"
             )
         else:
@@ -223,6 +224,7 @@ class Decider:
             found, error = curves_by_trial(
                 curves, _error(start), lambda c: self.allocator.least_error(c, aim), errors, shown.reach
             )
+            shown.finish()
         if error > _BETTER_BY_TRIAL * candidates[0].trial.output_error:
             logger.info(
                 "by trial: output error %.4g, not much better than the best so far (%.4g)",
@@ -236,7 +238,7 @@ class Decider:
 
     def _in_sequence(self, candidate: Candidate, target: float) -> Candidate:
         assert self.sequential is not None
-        plan = self.sequential.refolded(candidate.plan)
+        plan = self.sequential.refolded(candidate.plan, self.shown)
         error = self.error.of(plan)
         return self._measured(candidate.allocation, candidate.units, plan, target, error, in_sequence=True)
 
@@ -296,7 +298,8 @@ class Decider:
         if held is None:
             raise UnreachableError(
                 f"Every cut that was tried loses more than {max_loss:.1%} of the score (the smallest, {high:.1%} of the "
-                f"{self.allocator.what}, {smallest:.1%}): allow a larger max_loss, give more data, or fine-tune after a cut."
+                f"{self.allocator.what}, {smallest:.1%}): allow a larger {flag('max_loss')}, give more data, or fine-tune "
+                "after a cut."
             )
         return held
 

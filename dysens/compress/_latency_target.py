@@ -24,6 +24,7 @@ from paddle.static import InputSpec
 from dysens.compiled import SYMPTOM, interpolation_rewritten, used_inputs
 from dysens.costs import Predictor, median_seconds, model_files
 from dysens.errors import DysensError, InputError, MissingExtraError, in_a_sentence
+from dysens.flags import flag
 from dysens.model import View, eagerly, leaves, map_leaves, preserved
 
 logger = logging.getLogger(__name__)
@@ -241,11 +242,21 @@ def _command(command: str | Sequence[str]) -> Callable[[Path], float]:
     return run
 
 
+_INSTALL = {
+    "openvino": 'pip install "dysens[openvino]"',
+    "onnxruntime": 'pip install "dysens[onnxruntime]"',
+    "paddle2onnx": "pip install --no-deps paddle2onnx onnx",
+}
+
+
 def _imported(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise MissingExtraError(f"Timing with this runtime needs {package}: pip install {package}") from error
+        raise MissingExtraError(
+            f"Timing with this runtime needs {package}, which is not installed: {_INSTALL[package]} (or choose another "
+            f"{flag('runtime')})."
+        ) from error
     except Exception as error:  # paddle2onnx refuses versions of Paddle in its own way
         raise MissingExtraError(
             f"Timing with this runtime needs {package}, and the one that is installed does not load: {in_a_sentence(error)}"

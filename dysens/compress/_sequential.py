@@ -21,6 +21,7 @@ from dysens.compress._fold import Fold, blocks_of, mix_of, offsets, ridge_for
 from dysens.compress._samples import Call, pieces
 from dysens.groups import Role
 from dysens.model import View, eagerly, leaves, map_leaves, preserved, tensors_by_path
+from dysens.progress import progress
 from dysens.pruning import Folded, PrunePlan, TensorMix, TensorShift, fold_into, zero
 
 _PLACES = 4096
@@ -73,8 +74,13 @@ class SequentialFolding:
             if calls_of[path] == 1 and owners.get(id(getattr(role.layer, "weight", None)), 1) == 1
         }
 
-    def refolded(self, plan: PrunePlan) -> PrunePlan:
-        """The same cut, folded in sequence. The model is left as found."""
+    def refolded(self, plan: PrunePlan, shown: bool = False) -> PrunePlan:
+        """The same cut, folded in sequence. The model is left as found.
+
+        Args:
+            plan: The cut.
+            shown: Whether to show progress.
+        """
         gone = {mask.tensor: np.array(mask.removed, int) for mask in plan.masks}
         own = {
             piece.tensor
@@ -105,10 +111,14 @@ class SequentialFolding:
                 fold_into(tensors, folded.mixes, folded.shifts)
                 mixes.extend(folded.mixes)
                 shifts.extend(folded.shifts)
+                fitted.append(role.path)
+                display.reach(len(fitted))
 
             return hook
 
-        with preserved(self._model):
+        fitted: list[str] = []
+        total = progress(len(self._consumers), "fold in sequence", shown, unit="layer")
+        with preserved(self._model), total as display:
             tensors = tensors_by_path(self._model)
             fold_into(tensors, others.mixes, others.shifts)
             zero(self._model, others.masks)

@@ -60,7 +60,7 @@ def card_of_compressed(
         proofs=_proofs(outcome.proof, compressed.exported),
         widths=_widths(subject, outcome),
         samples=_samples(compressed.before, compressed.after),
-        notes=tuple(outcome.notes),
+        notes=(outcome.reason, *outcome.notes),
         running=running,
         **_origin(subject.task, name, [command]),
     )

@@ -16,7 +16,7 @@ from dysens.model import view_of
 logger = logging.getLogger(__name__)
 
 ORIGINAL, PRUNED, TRAINED, EXPORTED = "original", "pruned", "trained", "exported"
-UNKNOWN = "unknown"
+UNKNOWN, NOT_SCORED = "unknown", "not scored"
 HEADINGS = ("FLOPs", "parameters", "file, KiB", "ms")
 
 
@@ -77,7 +77,7 @@ def _cells(row: Row) -> list[str]:
 
 def _score(row: Row) -> str:
     if row.score is None:
-        return UNKNOWN
+        return NOT_SCORED
     return f"{row.score:.4f}" if row.spread is None else f"{row.score:.4f} ± {row.spread:.4f}"
 
 

@@ -192,7 +192,8 @@ def saved_and_run(
         return attempt(nullcontext())
     except OSError as error:
         raise InputError(
-            f'"{prefix}" cannot be saved: {error.strerror or error}. What was saved there before is as it was.'
+            f'"{prefix}" cannot be saved: {error.strerror or error}. What was saved there before is as it was. '
+            "Make room, or name another place."
         ) from error
     except Exception as error:
         if SYMPTOM not in str(error):

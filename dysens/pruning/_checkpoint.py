@@ -82,7 +82,8 @@ def _written(target: Path, write: Callable[[], None]) -> None:
         write()
     except OSError as error:
         raise InputError(
-            f'"{target}" cannot be saved: {error.strerror or error}. What was saved there before is as it was.'
+            f'"{target}" cannot be saved: {error.strerror or error}. What was saved there before is as it was. '
+            "Make room, or name another place."
         ) from error
 
 

@@ -61,7 +61,8 @@ def read_state(
             state = read_plain(place, "weights", MAX_WEIGHTS_BYTES)
         except UnsafePickleError as error:
             raise UnsafePickleError(
-                f"{error} If you trust its author, trusted=True lets Paddle run it; or save its tensors alone with paddle.save."
+                f"{error} If you trust its author, load it with paddle.load in Python and save its tensors alone with "
+                "paddle.save (or load_pruned(..., trusted=True) lets Paddle run it)."
             ) from error
         _join_big_arrays(state, place)
     odd = next((name for name in state if not isinstance(name, str)), None)

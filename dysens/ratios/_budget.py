@@ -9,6 +9,7 @@ import numpy as np
 
 from dysens.costs import Costs
 from dysens.errors import InputError, UnreachableError
+from dysens.flags import flag
 from dysens.ratios._by_loss import Curve, loss_between, predicted_curve
 from dysens.ratios._cost_table import AnyCost, CostTable, OptionIndex, TermCost
 from dysens.ratios._target import checked_number, ratio_key
@@ -142,8 +143,8 @@ class BudgetSearch:
             reachable = 1 - costs.of(self._everything) / self._full_cost
             raise UnreachableError(
                 f"{target:.1%} of the cost cannot be removed: the largest ratios that are allowed "
-                f"and measured remove {reachable:.1%}. Ask for less, measure higher ratios, or skip fewer "
-                "groups."
+                f"and measured remove {reachable:.1%}. Ask for less, measure higher ratios (they are added to the same "
+                f"journal), or skip fewer groups ({flag('skip_vars')})."
             )
 
     def best(self) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from dysens.atomic import write_file
 from dysens.report._card_data import CARD_HTML, CARD_JSON, Card, CardSample, CardState
 from dysens.report._card_words import WORDS, fact_in_both, known_word, word
-from dysens.report._page import filled, template
+from dysens.report._page import filled, moment_text, template
 
 
 def write_card(folder: str | Path, card: Card) -> Path:
@@ -126,7 +127,7 @@ def _heading(card: Card) -> str:
         escape(card.metric or ""),
         escape(card.evaluated_on),
         fact_in_both(card.criterion),
-        escape(card.date[:16].replace("T", " ")),
+        escape(_date_of(card)),
         escape(versions),
     ]
     shown = " · ".join(fact for fact in facts if fact)
@@ -174,7 +175,7 @@ def bars(widths: Sequence[tuple[str, int, int]]) -> list[tuple[str, float, float
     return [
         (
             f"{path}: {before} → {after}",
-            place * (_BAR + _GAP),
+            place * (_BAR + _GAP) + _GAP / 2,
             scale * math.sqrt(before),
             scale * math.sqrt(after),
         )
@@ -193,7 +194,7 @@ def _widths(card: Card) -> str:
     )
     picture = (
         f'<svg class="widths" preserveAspectRatio="none" role="img" aria-label="{escape(WORDS["widths"][0])}" '
-        f'viewBox="0 0 {len(drawn) * (_BAR + _GAP) - _GAP} {_HEIGHT}">{rectangles}</svg>'
+        f'viewBox="0 0 {len(drawn) * (_BAR + _GAP)} {_HEIGHT}">{rectangles}</svg>'
     )
     rows = "".join(
         f'<tr><th scope="row">{escape(path)}</th><td class="number">{before}</td><td class="number">{after}</td></tr>'
@@ -213,8 +214,11 @@ def _parts(widths: Sequence[tuple[str, int, int]]) -> str:
     parts = [(name, len(list(group))) for name, group in groupby(path.split(".")[0] for path, _, _ in widths)]
     if not 1 < len(parts) <= _MOST_PARTS:
         return ""
-    shown = "".join(f'<span style="flex: {count}">{escape(name)}</span>' for name, count in parts)
-    return f'<div class="parts muted" aria-hidden="true">{shown}</div>'
+    shown = "".join(f"<span>{escape(name)}</span>" for name, _ in parts)
+    columns = " ".join(f"minmax(0, {count}fr)" for _, count in parts)
+    return (
+        f'<div class="parts muted" style="grid-template-columns: {columns}" aria-hidden="true">{shown}</div>'
+    )
 
 
 def _samples(card: Card) -> str:
@@ -278,7 +282,7 @@ def _how(card: Card) -> str:
         "criterion": card.criterion,
         "timed_on": card.timed_on,
         "seed": "" if card.seed is None else str(card.seed),
-        "date": card.date,
+        "date": _date_of(card),
         "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
     }
     rows = "".join(
@@ -292,6 +296,14 @@ def _how(card: Card) -> str:
         + (f"<h3>{word('notes')}</h3><ul>{notes}</ul>" if notes else "")
         + (f"<h3>{word('commands')}</h3><pre>{commands}</pre>" if commands else ""),
     )
+
+
+def _date_of(card: Card) -> str:
+    """Day and minute, and where; a date that somebody wrote by hand as it is."""
+    try:
+        return moment_text(datetime.fromisoformat(card.date))
+    except ValueError:
+        return card.date
 
 
 def _section(key: str, content: str) -> str:

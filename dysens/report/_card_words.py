@@ -43,28 +43,28 @@ WORDS = {
     "trained": ("trained", "训练后"),
     "compressed": ("compressed", "压缩后"),
     "after fine-tuning": ("after fine-tuning", "微调后"),
-    "exported": ("exported", "导出"),
+    "exported": ("exported", "导出后"),
     "result": ("result", "结果"),
     "found": ("regions", "个区域"),
     "was": ("was", "原为"),
-    "proof": ("Proof", "证明"),
+    "proof": ("Proof", "验证"),
     "masked_and_cut": (
         "largest difference between the masked and the cut network, relative to the largest value",
-        "掩码网络与剪裁后网络的最大差异（相对最大值）",
+        "掩码网络与剪枝后网络输出的最大差异（相对最大值）",
     ),
     "live_and_exported": (
         "largest difference between the outputs of the live and the exported network",
-        "动态网络与导出模型输出的最大差异",
+        "动态图网络与导出模型输出的最大差异",
     ),
     "output_error": (
         "squared error of the outputs on held-out data, relative to their variance",
-        "留出数据上输出的平方误差（相对其方差）",
+        "未参与校准的数据上，输出的平方误差（相对其方差）",
     ),
     "how": ("How it was made", "来历"),
     "framework": ("framework", "框架"),
     "evaluated_on": ("scored on", "评估数据"),
     "calibrated_on": ("calibrated on", "校准数据"),
-    "criterion": ("channels chosen by", "通道选择依据"),
+    "criterion": ("channels chosen by", "剪枝准则"),
     "timed_on": ("timed on", "计时环境"),
     "seed": ("seed", "随机种子"),
     "date": ("date", "日期"),
@@ -79,14 +79,14 @@ WORDS = {
 
 # What dysens writes into a card about how channels were chosen and times measured; longer phrases first.
 PHRASES = {
-    "elimination with folding, allocated ": "消除并折叠，分配方式：",
+    "elimination with folding, allocated ": "逐个剔除并入，分配方式：",
     "by layer errors and gradients": "按层误差和梯度",
     "by layer errors": "按层误差",
     "by gradients": "按梯度",
     "by the sweep": "按扫描结果",
-    "by trial": "按试探",
+    "by trial": "按随机试探",
     "uniform": "均匀",
-    ", folded in sequence": "，依次折叠",
+    ", folded in sequence": "，按顺序并入",
     ", one thread, median of calls in turns": "，单线程，轮流调用取中位数",
 }
 

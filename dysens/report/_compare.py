@@ -148,7 +148,7 @@ def _runs(runs: Sequence[Run]) -> str:
         in_both("file", "文件"),
         in_both("model", "模型"),
         in_both("metric and data", "指标与数据"),
-        in_both("criterion", "依据"),
+        in_both("criterion", "准则"),
         in_both("baseline", "基线"),
         in_both("groups", "通道组"),
         in_both("points", "测点"),
@@ -165,7 +165,7 @@ def _runs(runs: Sequence[Run]) -> str:
             str(len(run.sens)),
             str(len(run.sens.points)),
             "–" if spread is None else f"± {spread:.4f}",
-            run.about.get("date", "–").partition("+")[0],
+            run.about.get("date", "–"),
         ]
         kinds = ["text"] * len(words) + ["number"] * len(numbers)
         cells = "".join(
@@ -176,7 +176,7 @@ def _runs(runs: Sequence[Run]) -> str:
     note = in_both(
         "Baseline: the score of the whole network. A loss is the share of it that is lost. Scatter: the standard deviation of "
         "one point's loss from noise in the metric, as far as curves fall that should rise.",
-        "基线：完整网络的得分，损失是其中失去的比例。单点离散：由指标噪声带来的单个测点损失的标准差，由本应上升而下降的曲线估计。",
+        "基线：完整网络的得分，损失是其中失去的比例。单点离散：由指标噪声带来的单个测点损失的标准差，按曲线中本应上升却下降的部分估计。",
     )
     versions = sorted({run.about["versions"] for run in runs})
     table = _table_html(heads, rows, texts=4, stacked=True)
@@ -189,7 +189,7 @@ def _budgets(runs: Sequence[Run]) -> str:
     note = in_both(
         "Predicted loss (sum over layers, before fine-tuning) when this share of the FLOPs is removed where it "
         "costs least. A line ends where the measured ratios can remove no more, or at a loss of 1.",
-        "在代价最小处减少相应比例的 FLOPs 时的预测损失（各层之和，微调之前）。曲线止于已测剪枝率的极限或损失为 1 处。",
+        "以最小代价减少相应比例的 FLOPs 时的预测损失（各层之和，微调之前）。曲线止于已测剪枝率的极限或损失为 1 处。",
     )
     lines = [[(x, y) for x, y in run.budgets if y <= 1] for run in runs]
     top = max((y for line in lines for _, y in line), default=0.0) or 1.0

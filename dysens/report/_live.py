@@ -23,9 +23,21 @@ SECONDS = 2.0  # between two looks, of the browser and of the server
 _GRACE = 3  # so many looks after the end, a browser has seen the last page
 _QUIET = 120.0  # seconds after which a journal that nobody claims points in counts as done
 _CLOSED = "default-src 'none';"
-_POLL = """<script>
+_POLL = """<style>
+#live { position: fixed; right: .6rem; bottom: .6rem; padding: .2rem .7rem; border-radius: 1rem; }
+#live { color: #fff; background: #1d6f42; font: 13px system-ui, sans-serif; }
+#live.over { background: #555; }
+@media print { #live { display: none; } }
+</style><p id="live" role="status"></p><script>
 (function () {
   const shown = %s, root = document.documentElement, find = (id) => document.getElementById(id);
+  const words = {en: ["live", "the run is over"], zh: ["实时", "运行已结束"]};
+  let missed = 0;
+  function tell() {
+    const over = missed > 1;
+    find("live").textContent = words[root.lang.startsWith("zh") ? "zh" : "en"][over ? 1 : 0];
+    find("live").classList.toggle("over", over);
+  }
   let kept = {};  // what the reader has set stays set when the page loads itself anew
   try { kept = JSON.parse(sessionStorage.getItem("dysens")) ?? {}; } catch { /* storage is turned off */ }
   if (kept.lang && kept.lang !== root.lang) find("language")?.click();
@@ -36,7 +48,7 @@ _POLL = """<script>
     for (const kind of ["input", "change"]) exact.dispatchEvent(new Event(kind));
   }
   for (const id of ["slider", "exact"]) find(id)?.addEventListener("input", () => { kept.exact = exact.value; });
-  find("language")?.addEventListener("click", () => { kept.lang = root.lang; });
+  find("language")?.addEventListener("click", () => { kept.lang = root.lang; tell(); });
   find("theme")?.addEventListener("click", () => { kept.theme = root.dataset.theme; });
   function reload() {
     try { sessionStorage.setItem("dysens", JSON.stringify(kept)); } catch { /* storage is turned off */ }
@@ -45,9 +57,14 @@ _POLL = """<script>
   setInterval(async () => {
     try {
       const answer = await fetch("/version", {cache: "no-store"});
+      missed = 0;
       if (answer.ok && (await answer.text()) !== shown) reload();
-    } catch { /* the run is over, and so is the server: the page stays */ }
+    } catch { /* the run is over, and so is the server: the page stays */
+      missed += 1;
+    }
+    tell();
   }, %d);
+  tell();
 })();
 </script>
 """
@@ -147,6 +164,9 @@ def _live(page: str, version: str) -> str:
 def _handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Two addresses, for this machine only."""
+
+        # Browsers connect before they ask. Such a connection would be answered after the end, and the page reloaded from nowhere.
+        timeout = SECONDS / 4
 
         def do_GET(self) -> None:
             # A name of another site that leads here (DNS rebinding) gets nothing.

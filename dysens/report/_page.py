@@ -74,6 +74,13 @@ def page_data(
     }
 
 
+def moment_text(when: datetime) -> str:
+    """Day, minute and time zone, such as 2026-01-31 09:05 UTC+08:00."""
+    zone = f"{when:%z}"
+    ahead = "" if zone in ("", "+0000") else f"{zone[:3]}:{zone[3:5]}"
+    return f"{when:%Y-%m-%d %H:%M}" + (f" UTC{ahead}" if zone else "")
+
+
 def about(sens: Sensitivities) -> dict[str, str]:
     """What was measured, by what and when, as far as the file says it: model, metric, criterion, date, versions."""
     found = {"versions": f"dysens {dysens.__version__}"}
@@ -81,7 +88,7 @@ def about(sens: Sensitivities) -> dict[str, str]:
     if path is None or not path.is_file():
         return found
     when = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
-    found["date"] = when.isoformat(" ", "minutes")
+    found["date"] = moment_text(when)
     header = header_of(path)
     if header is not None:
         found |= {

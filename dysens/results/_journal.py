@@ -19,6 +19,7 @@ from filelock import FileLock
 
 from dysens.atomic import append_bytes, probe, write_whole
 from dysens.errors import JournalError
+from dysens.flags import flag, given
 from dysens.results._points import Header, Point, under_names
 from dysens.results._records import Claim, JournalReader, Key, Owner, Record, Release, encode
 
@@ -97,7 +98,7 @@ class Journal:
         if differences and not force:
             raise JournalError(
                 f"The journal {self.path} does not belong to this sweep: {'; '.join(differences)}. "
-                "Use another file, or force=True (--force) to continue this one all the same."
+                f"Name another file ({flag('sen_file')}), or continue this one all the same with {given('force', True)}."
             )
         if differences:
             logger.warning("%s is continued by force although %s.", self.path, "; ".join(differences))

@@ -14,6 +14,7 @@ import numpy as np
 from dysens.compiled import EvaluatorScorer, PartialEvaluation, Scorer
 from dysens.errors import InputError
 from dysens.evaluators import Measurements, checked_baseline, metric_of, relative_loss
+from dysens.flags import flag
 from dysens.pruning import PrunePlan
 from dysens.ratios import checked_number
 from dysens.sweep._statistics import LOOKS, SCORES_PER_LOOK, Comparison, Estimate
@@ -155,7 +156,7 @@ class Examiner:
         self.confidence = checked_number("confidence", confidence)
         if not math.isfinite(self.target) or self.target < 0:
             raise InputError(
-                f"The target_loss has to be 0 or more, such as 0.02 for two per cent; not {target}."
+                f"The value of {flag('target_loss')} has to be 0 or more, such as 0.02 for two per cent; not {target}."
             )
         if not 0.5 <= self.confidence < 1:
             raise InputError(

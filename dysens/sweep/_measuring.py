@@ -21,6 +21,7 @@ from dysens.costs import Costs
 from dysens.criteria import Criterion, compensates, criterion_name
 from dysens.errors import InputError
 from dysens.evaluators import Evaluator, checked_baseline, metric_of
+from dysens.flags import given
 from dysens.groups import ChannelGroup, Choice, Role
 from dysens.model import fingerprint
 from dysens.ratios import ratio_key
@@ -164,7 +165,12 @@ class Measuring:
             alone=not options.elsewhere,
         )
         points = sweep.points.found
-        if not sweep.done:
+        if sweep.done:
+            if points:
+                logger.info(
+                    "All %d points are in %s already: nothing is measured.", len(points), self.sen_file
+                )
+        else:
             measurer = Measurer(self.roles, self.groups, scorer)
             with (
                 journal or nullcontext(),
@@ -326,6 +332,8 @@ def _live(options: RunOptions, criterion: str) -> RunOptions:
     """The options with the live model, because no compiled copy can stand in for it."""
     why = f"the criterion {criterion} compensates: it shifts biases, which a compiled copy cannot"
     if options.fast == "on":
-        raise InputError(f'The argument fast is "on", but {why}. Take fast="off".')
+        raise InputError(
+            f"A compiled copy ({given('fast', 'on')}) cannot be used: {why}. Take {given('fast', 'off')}."
+        )
     logger.info("The live model runs: %s.", why)
     return replace(options, fast="off")

@@ -18,6 +18,7 @@ import numpy as np
 
 from dysens.compiled import ServedWronglyError
 from dysens.errors import InputError
+from dysens.flags import given
 from dysens.groups import ChannelGroup, Choice
 from dysens.progress import Progress, progress
 from dysens.ratios import ratio_key
@@ -250,7 +251,8 @@ class Search(Work):
             if self._alone:
                 raise ServedWronglyError
             raise InputError(
-                'A compiled copy of the model was found to be wrong in a worker. Search again with fast="off".'
+                "A compiled copy of the model was found to be wrong in a worker. Search again with "
+                f"{given('fast', 'off')}."
             )
         group, ratio = candidate.group, self._grid[index - 1]
         key = self._key(group, ratio)

@@ -14,6 +14,7 @@ import numpy as np
 
 from dysens.errors import InputError
 from dysens.evaluators import relative_loss
+from dysens.flags import flag, given
 from dysens.groups import ChannelGroup, Choice, checked_ratio
 from dysens.progress import Progress, progress
 from dysens.ratios import ratio_key
@@ -283,7 +284,8 @@ class Sweep(Work):
             if not self._alone or len(self.points.found) > len(mine):
                 raise InputError(
                     f"The whole model scores {baseline:.6g}, not {self.baseline:.6g} as a compiled copy said, and other points "
-                    'were measured against that. Sweep again with fast="off" into another sen_file.'
+                    f"were measured against that. Sweep again with {given('fast', 'off')} into another journal "
+                    f"({flag('sen_file')})."
                 )
             self.baseline = baseline
             if self._journal is not None:

@@ -211,7 +211,7 @@ def test_the_best_score_wins_not_the_nearest_outputs(small):
     assert won.output_error > nearest.output_error
     # It is said why, and which one comes nearer.
     assert outcome.reason in str(outcome)
-    assert outcome.reason.startswith(f'"{won.allocation}" was taken for the best score ({won.score:.4g} on')
+    assert outcome.reason.startswith(f'"{won.allocation}" was taken for the best score ({won.score:.4g} by')
     assert f"of the {len(scored)} cuts" in outcome.reason
     assert f'"{nearest.allocation}" has an error of {nearest.output_error:.3g}' in outcome.reason
     assert outcome.reason.endswith(f"scores {nearest.score:.4g}.")

@@ -241,7 +241,7 @@ def test_the_command(home, capfd):
     assert "out/pruned.pdparams" in printed.err
     # Why this cut was taken, with what it was scored on.
     assert data["reason"].startswith(f'"{data["allocation"]}" was taken for the best score (')
-    assert "on agreement)" in data["reason"]
+    assert "by agreement)" in data["reason"]
     assert data["reason"] in printed.err
 
 

@@ -45,12 +45,15 @@ def start_chromium(home: Path) -> webdriver.Chrome:
     return webdriver.Chrome(options=options, service=Service(driver))
 
 
-def set_screen(browser: webdriver.Chrome, width: int, height: int = 900, dark: bool = False) -> None:
-    """The size of the window, and what the reader's system prefers."""
+def set_screen(
+    browser: webdriver.Chrome, width: int, height: int = 900, dark: bool = False, paper: bool = False
+) -> None:
+    """The size of the window, what the reader's system prefers, and whether the page is laid out as for a printer."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    media = {"media": "print" if paper else "screen", "features": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
 
 
 def console(browser: webdriver.Chrome) -> list[str]:
@@ -112,26 +115,34 @@ def pictures_of_report() -> None:
             browser.quit()
 
 
-LOOKS = {"desktop": (1120, False), "dark": (1120, True), "phone": (390, False), "phone_dark": (390, True)}
+# Width, dark or not, and whether it is printed: A4 has 794 dots.
+LOOKS = {
+    "desktop": (1120, False, False),
+    "dark": (1120, True, False),
+    "phone": (390, False, False),
+    "phone_dark": (390, True, False),
+    "print": (794, True, True),
+}
 
 
 def pictures_of_page(page: str) -> None:
-    """The whole page on a desktop and on a phone, light and dark, English and Chinese."""
+    """The whole page on a desktop, on a phone and on paper, light and dark, English and Chinese."""
     address = page if page.startswith("http://") else Path(page).resolve().as_uri()
+    name = "live" if page.startswith("http://") else Path(page).stem
     folder = HOME / "output" / "looks"
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as profile:
         browser = start_chromium(Path(profile))
         try:
-            for look, (width, dark) in LOOKS.items():
+            for look, (width, dark, paper) in LOOKS.items():
                 for language in ("en", "zh"):
                     set_screen(browser, width, dark=dark)
                     browser.get(address)
                     if language == "zh":
                         browser.find_element("id", "language").click()
                     whole = browser.execute_script("return document.documentElement.scrollHeight")
-                    set_screen(browser, width, whole, dark)
-                    browser.save_screenshot(str(folder / f"{Path(page).stem}_{look}_{language}.png"))
+                    set_screen(browser, width, whole, dark, paper)
+                    browser.save_screenshot(str(folder / f"{name}_{look}_{language}.png"))
         finally:
             browser.quit()
 

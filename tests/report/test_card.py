@@ -128,7 +128,7 @@ def test_the_page_in_a_browser(browser, card, tmp_path):
     text = browser.execute_script("return document.body.innerText")
     assert "剪枝前后的通道数" in text
     assert "Channels before" not in text
-    assert "消除并折叠，分配方式：按层误差，依次折叠" in text
+    assert "逐个剔除并入，分配方式：按层误差，按顺序并入" in text
     assert "a processor, paddle，单线程，轮流调用取中位数" in text
     background = "return getComputedStyle(document.body).backgroundColor"
     light = browser.execute_script(background)

@@ -137,8 +137,10 @@ def test_a_browser_follows(browser, tmp_path):
     WebDriverWait(browser, 60).until(lambda shown: shown.title == "another one · dysens")
     asked = "return performance.getEntriesByType('resource').map(e => e.name)"
     assert all(name.startswith((watching.address, "data:")) for name in browser.execute_script(asked))
+    assert browser.find_element("id", "live").text == "live"
     write_card(tmp_path, replace(CARD, running=False))
     assert watching.ended()
+    WebDriverWait(browser, 60).until(lambda shown: shown.find_element("id", "live").text == "the run is over")
     assert [line for line in console(browser) if "favicon" not in line and "version" not in line] == []
 
 

@@ -77,7 +77,7 @@ const WORDS = {
       `${groups} 个通道组，${points} 个测点` +
       (baseline === null ? "" : `；完整模型得分 ${baseline}（越${higher ? "高" : "低"}越好）`),
     about: ({model, metric, criterion, date, versions}) =>
-      [model, metric && `评分：${metric}`, criterion && `依据：${criterion}`, date, versions],
+      [model, metric && `评分：${metric}`, criterion && `准则：${criterion}`, date, versions],
     choose: "选择剪枝率",
     mode: "选择方式",
     byLoss: "按单层损失",

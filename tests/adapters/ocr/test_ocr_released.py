@@ -144,7 +144,7 @@ def test_what_an_address_may_give_instead_of_weights(address, tmp_path, monkeypa
     network = importlib.import_module("ppocr.utils.network")
     monkeypatch.setattr(network, "MODELS_DIR", str(tmp_path / "kept"))
     (tmp_path / "page.pdparams").write_text("<html>Please log in</html>")
-    with pytest.raises(InputError, match="gave a file that is not a .pdparams one"):
+    with pytest.raises(InputError, match=r"gave a file that is not a \.pdparams one"):
         find_weights(f"{address}/page.pdparams")
     assert not (tmp_path / "kept" / "page.pdparams").exists()
     paddle.save({"a": paddle.ones([1])}, str(tmp_path / "page.pdparams"))
@@ -153,5 +153,5 @@ def test_what_an_address_may_give_instead_of_weights(address, tmp_path, monkeypa
     caplog.set_level("INFO")
     assert find_weights(f"{address}/elsewhere/page.pdparams") == path
     assert f'"{path}" was downloaded before' in caplog.text
-    with pytest.raises(InputError, match="not of a .pdparams file"):
+    with pytest.raises(InputError, match=r"not of a \.pdparams file"):
         find_weights(f"{address}/PP-OCRv5_server_det_infer.tar")

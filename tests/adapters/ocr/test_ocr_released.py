@@ -102,6 +102,17 @@ def test_a_file_that_is_no_onnx_model(tmp_path):
         OcrTask(given)
 
 
+def test_released_weights_with_another_dictionary(tmp_path):
+    """As with one of PaddleOCR's configs for a language of its own."""
+    (tmp_path / "dictionary.txt").write_text("a\nb\n")
+    given = load_config(
+        ROOT / "configs" / "ocr" / "PP-OCRv5_mobile_rec.yml",
+        [f"Global.character_dict_path={tmp_path / 'dictionary.txt'}"],
+    )
+    with pytest.raises(InputError, match=r"Is Global\.character_dict_path the dictionary"):
+        OcrTask(given)
+
+
 def test_where_other_models_can_be_had():
     for name in ("PP-OCRv5_server_det", "PP-OCRv6_small_rec", "PP-OCRv6_tiny_det"):
         with pytest.raises(InputError, match=f"download {name}_pretrained.pdparams"):

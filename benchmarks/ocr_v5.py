@@ -4,7 +4,8 @@
     .venvs/paddle3/bin/python benchmarks/ocr_v5.py --time
     .venvs/paddle3/bin/python benchmarks/ocr_v5.py --page
 
-Every row is stored in docs/ocr_v5.json as soon as it is measured; a row that is there is not measured again without `--again`.
+Every row is stored in docs/ocr_v5.json as soon as it is measured, with the commit that measured it and a name for the pictures;
+a row that is there is not measured again without `--again`.
 Times are taken of all exported models of a kind in turns, in a run of their own. Images are generated: those to train and
 calibrate on and those to score on have seeds of their own. They are the same on every machine: English in matplotlib's fonts,
 and Chinese in WenQuanYi Micro Hei alone (fonts-wqy-microhei).
@@ -13,6 +14,7 @@ and Chinese in WenQuanYi Micro Hei alone (fonts-wqy-microhei).
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import statistics
@@ -103,6 +105,19 @@ class Bench:
     def task(self, name: str, config: Path | None = None, *more: str) -> OcrTask:
         """The released network, or that of another config, on the sets of a row."""
         return OcrTask(load_config(config or released_config(name), [*self.settings(name), *more]))
+
+
+def state_of(bench: Bench, row: str) -> dict[str, str]:
+    """What a row was measured with: the commit of the code, and a name for the pictures, which may come from other fonts."""
+    kind = SETS.get(row.partition("-")[0], "rec")
+    files = [file for part in SEEDS for file in sorted(bench.drawn(kind, part).iterdir())]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+    return {
+        "commit": commit,
+        "pictures": hashlib.sha1(b"".join(each.read_bytes() for each in files)).hexdigest()[:8],
+    }
 
 
 def released_config(name: str) -> Path:
@@ -368,7 +383,7 @@ def main() -> None:
     bench = None if options.page else Bench(options.folder)
     for name in wanted:
         assert bench is not None
-        row = row_of(bench, name)
+        row = {**row_of(bench, name), **state_of(bench, name)}
         print(name, row, flush=True)
         rows = {**known(), name: row}  # several may measure side by side
         DATA.write_text(json.dumps(rows, indent=1) + "\n")

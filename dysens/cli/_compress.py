@@ -129,7 +129,10 @@ def remarks(compressed: Compressed) -> str:
         f"Weights and plan: {compressed.save}.pdparams, {compressed.save}.plan.json (dysens.load_pruned reads both)",
     ]
     if compressed.scored_on is None:
-        lines.append(f"Not scored: {flag('evaluator')} package.module:function measures what the cut costs.")
+        lines.append(
+            f"Not scored: that takes trained weights ({flag('weights')}) and, unless a config names data and a metric, "
+            f"{flag('evaluator')} package.module:function."
+        )
     if compressed.trained is not None:
         lines.append(f"Checkpoints with their plans: {compressed.trained}")
     if compressed.exported is not None:

@@ -15,7 +15,7 @@ import yaml
 from paddle import nn
 
 from dysens.adapters.ocr._config import network_sections, section
-from dysens.adapters.ocr._data import read_dictionary
+from dysens.adapters.ocr._data import read_dictionary, text_lines
 from dysens.adapters.ocr._labels import label_files, label_texts
 from dysens.adapters.ocr._unfuse import has_fused_branches, unfused_state
 from dysens.atomic import write_file
@@ -59,7 +59,7 @@ def preset_characters(name: str) -> set[str]:
     """
     if name not in PRESETS:
         raise InputError(
-            f'There is no preset "{name}"{nearest(name, PRESETS)}; there are: {", ".join(PRESETS)}.'
+            f'There is no preset "{name}"{nearest(name, PRESETS) or "; there are: " + ", ".join(PRESETS) + "."}'
         )
     found = {chr(code) for first, last in PRESETS[name] for code in range(first, last + 1)}
     if name == "chinese":
@@ -85,7 +85,7 @@ def wanted_characters(
     for path in (keep, text):
         if path is None:
             continue
-        lines = {line.removeprefix("\ufeff") for line in read_dictionary(path)}
+        lines = {line.removeprefix("\ufeff") for line in text_lines(path)}
         found |= {each for line in lines for each in line} | (lines if path == keep else set())
         if not found - {""}:
             raise InputError(f'"{path}" has no characters.')

@@ -139,10 +139,27 @@ def read_dictionary(path: Path) -> list[str]:
     Raises:
         InputError: It cannot be read.
     """
+    return text_lines(path, "dictionary")
+
+
+def text_lines(path: Path, kind: str = "file") -> list[str]:
+    """The lines of a text file, without the line breaks of any system.
+
+    Raises:
+        InputError: It cannot be read.
+    """
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f'The dictionary "{path}" cannot be read as UTF-8 text: {error}.') from error
+        content = path.read_bytes()
+        lines = content.decode("utf-8").split("\n")
+    except OSError as error:
+        raise InputError(
+            f'The {kind} "{path}" cannot be read: {error.strerror} (looked from "{Path.cwd()}").'
+        ) from error
+    except UnicodeDecodeError as error:
+        number = content[: error.start].count(b"\n") + 1
+        raise InputError(
+            f'Line {number} of the {kind} "{path}" is not UTF-8 text ({error.reason}): save the file as UTF-8.'
+        ) from error
     # The line after the last line break is no line.
     return [line.strip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 

@@ -101,8 +101,10 @@ def _written_page(shape: Sequence[int]) -> Array:
 def _fitted(value: Array, parameter: Any, name: str, path: Path) -> Array:
     if parameter is None or value.size != parameter.size:
         there = "no such tensor" if parameter is None else f"the shape {list(parameter.shape)}"
+        of_classes = parameter is not None and name.startswith("head.") and ".fc" in name
+        hint = " Is Global.character_dict_path the dictionary that it was trained with?" if of_classes else ""
         raise InputError(
-            f'"{name}" has the shape {list(value.shape)} in "{path}", and {there} in the network that the config describes.'
+            f'"{name}" has the shape {list(value.shape)} in "{path}", and {there} in the network that the config describes.{hint}'
         )
     # A scale of one channel, or the bias of a transposed convolution, is written with axes of size 1 around it.
     return value.reshape(parameter.shape).astype("float32")

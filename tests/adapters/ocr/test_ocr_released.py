@@ -102,6 +102,17 @@ def test_a_file_that_is_no_onnx_model(tmp_path):
         OcrTask(given)
 
 
+def test_released_weights_with_another_dictionary(tmp_path):
+    """As with one of PaddleOCR's configs for a language of its own."""
+    (tmp_path / "dictionary.txt").write_text("a\nb\n")
+    given = load_config(
+        ROOT / "configs" / "ocr" / "PP-OCRv5_mobile_rec.yml",
+        [f"Global.character_dict_path={tmp_path / 'dictionary.txt'}"],
+    )
+    with pytest.raises(InputError, match=r"Is Global\.character_dict_path the dictionary"):
+        OcrTask(given)
+
+
 def test_where_other_models_can_be_had():
     for name in ("PP-OCRv5_server_det", "PP-OCRv6_small_rec", "PP-OCRv6_tiny_det"):
         with pytest.raises(InputError, match=f"download {name}_pretrained.pdparams"):
@@ -137,3 +148,21 @@ def test_weights_are_downloaded_by_paddleocr(address, tmp_path, monkeypatch, cap
     assert "neck and head begin with random values" in caplog.text
     with pytest.raises(InputError, match="cannot be downloaded"):
         find_weights(f"{address}/nothing.pdparams")
+
+
+def test_what_an_address_may_give_instead_of_weights(address, tmp_path, monkeypatch, caplog):
+    """A page of a proxy is not kept; a file that was kept is named, since another address may have one of its name."""
+    network = importlib.import_module("ppocr.utils.network")
+    monkeypatch.setattr(network, "MODELS_DIR", str(tmp_path / "kept"))
+    (tmp_path / "page.pdparams").write_text("<html>Please log in</html>")
+    with pytest.raises(InputError, match=r"gave a file that is not a \.pdparams one"):
+        find_weights(f"{address}/page.pdparams")
+    assert not (tmp_path / "kept" / "page.pdparams").exists()
+    paddle.save({"a": paddle.ones([1])}, str(tmp_path / "page.pdparams"))
+    path = find_weights(f"{address}/page.pdparams")
+    assert path.parent == tmp_path / "kept"
+    caplog.set_level("INFO")
+    assert find_weights(f"{address}/elsewhere/page.pdparams") == path
+    assert f'"{path}" was downloaded before' in caplog.text
+    with pytest.raises(InputError, match=r"not of a \.pdparams file"):
+        find_weights(f"{address}/PP-OCRv5_server_det_infer.tar")

@@ -142,10 +142,10 @@ def progress(
 class _Work:
     """Work of unknown length, counted in steps."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, unit: str) -> None:
         shown = any(isinstance(each, _BesideTheBar) for each in logging.getLogger("dysens").handlers)
         first, self._pause = (_FIRST_WORD, _NEXT_WORD) if shown else (_SECONDS_BETWEEN_LINES,) * 2
-        self._what = what
+        self._what, self._unit = what, unit
         self._begun = time.monotonic()
         self._next = self._begun + first
         self._steps = 0
@@ -156,16 +156,21 @@ class _Work:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + self._pause
-            logger.info("%s: %d forwards in %.0f s so far", self._what, self._steps, now - self._begun)
+            logger.info("%s: %d %s in %.0f s so far", self._what, self._steps, self._unit, now - self._begun)
 
 
 _at_work: list[_Work] = []
 
 
 @contextmanager
-def at_work(what: str) -> Iterator[None]:
-    """Report now and then that work goes on: soon and often under a command; it calls `step_done` at every step."""
-    _at_work.append(_Work(what))
+def at_work(what: str, unit: str = "forwards") -> Iterator[None]:
+    """Report now and then that work goes on: soon and often under a command; it calls `step_done` at every step.
+
+    Args:
+        what: What is being done, in words.
+        unit: What is counted, as there are many.
+    """
+    _at_work.append(_Work(what, unit))
     try:
         yield
     finally:

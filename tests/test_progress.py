@@ -8,9 +8,12 @@ import struct
 import subprocess
 import sys
 
+import paddle
 import pytest
 
+from dysens import MetricEvaluator
 from dysens import progress as module
+from dysens.evaluators import evaluate
 from dysens.progress import at_work, progress, shown_log, step_done
 
 SCRIPT = """
@@ -104,6 +107,18 @@ def test_work_of_unknown_length_is_reported_where_a_command_shows_the_log(
         step_done()
     step_done()  # of no work
     assert capsys.readouterr().err == "finding groups: 1 forwards in 0 s so far\n"
+
+
+def test_a_long_scoring_is_reported_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dysens.progress._FIRST_WORD", 0.0)
+    evaluator = MetricEvaluator(
+        [(paddle.ones([2, 3]), paddle.zeros([2, 1], "int64"))] * 2, paddle.metric.Accuracy()
+    )
+    with shown_log():
+        evaluate(paddle.nn.Identity(), evaluator)
+    assert capsys.readouterr().err == "scoring by Accuracy acc: 1 batches in 0 s so far\n"
 
 
 FROM_PYTHON = """

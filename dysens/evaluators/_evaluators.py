@@ -13,6 +13,7 @@ import paddle
 
 from dysens.errors import InputError
 from dysens.model import fresh, preserved
+from dysens.progress import at_work, step_done
 
 
 class Evaluator(ABC):
@@ -50,11 +51,13 @@ def evaluate(model: paddle.nn.Layer, evaluator: Evaluator) -> float:
         model: The live layer.
         evaluator: Gives the batches and measures the outputs.
     """
-    with preserved(model), paddle.no_grad():
+    measured = []
+    with preserved(model), paddle.no_grad(), at_work(f"scoring by {evaluator.name}", "batches"):
         model.eval()
-        return evaluator.score(
-            [evaluator.measure(model(*fresh(evaluator.arguments(b))), b) for b in evaluator.batches()]
-        )
+        for batch in evaluator.batches():
+            measured.append(evaluator.measure(model(*fresh(evaluator.arguments(batch))), batch))
+            step_done()
+        return evaluator.score(measured)
 
 
 # PaddleSlim's dygraph formula adds this to the baseline.

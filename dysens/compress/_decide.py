@@ -162,9 +162,10 @@ class Decider:
         if nearest.output_error >= error:
             return f"{sentence}."
         other = f'"{nearest.allocation}" has an error of {nearest.output_error:.3g}'
-        if nearest.score is not None:
+        if nearest.score is not None and nearest.score != chosen.trial.score:
             return f"{sentence}; {other} against {error:.3g}, but scores {nearest.score:.4g}."
-        return f"{sentence}; {other}, which would have to be smaller by a quarter."
+        alike = "" if nearest.score is None else f" against {error:.3g} and scores the same"
+        return f"{sentence}; {other}{alike}, which would have to be smaller by a quarter."
 
     @property
     def _number(self) -> int:

@@ -217,6 +217,19 @@ def test_the_best_score_wins_not_the_nearest_outputs(small):
     assert outcome.reason.endswith(f"scores {nearest.score:.4g}.")
 
 
+def test_equal_scores_are_not_said_to_decide(small):
+    """What is folded in sequence stays behind unless it is a quarter better, also among equals."""
+    _, ds = small
+    reasons = []
+    for flops in (0.2, 0.3, 0.4, 0.5, 0.6):
+        with ds.compressed(
+            images(), flops=flops, align=None, progress=False, evaluator=lambda: 0.5
+        ) as outcome:
+            reasons.append(outcome.reason)
+    assert not any("but scores" in reason for reason in reasons)
+    assert any("scores the same, which would have to be smaller by a quarter" in each for each in reasons)
+
+
 def test_without_scores_it_is_said_that_the_outputs_decided(small):
     _, ds = small
     outcome = ds.compress(images(), flops=0.3, align=None, progress=False)

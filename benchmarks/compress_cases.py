@@ -221,8 +221,8 @@ class DetCase(Case):
         paddle.seed(0)
         self._is_layout = self.network == LAYOUT
         # Pictures that need no labels cost nothing. Some layers of PP-YOLOE read one vector a picture, of up to 384 channels.
-        self._calibrated, self._tests = (64, 32) if self._is_layout else (256, 192)
-        self.samples = self._calibrated
+        self._calibrated, self._tests = (16, 32) if self._is_layout else (256, 192)
+        self.samples = max(self.samples, self._calibrated)
         self._draw("calibration", self._calibrated, 2 * self.seed)
         self._draw("test", self._tests, 2 * self.seed + 1)
         self._draw("training", 16 if self._is_layout else 256, 1000 + self.seed)

@@ -22,20 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from compress_cases import NETWORKS, Case, CifarCase, OcrCase, case_of
-from compress_page import (
-    COMPRESS,
-    COSTS,
-    DATA,
-    DEPTHWISE,
-    PAGE,
-    PARTS,
-    RATIOS,
-    TIMES,
-    WAYS,
-    WHOLE,
-    page,
-    stored,
-)
+from compress_page import COSTS, DATA, DEPTHWISE, PAGE, PARTS, RATIOS, TIMES, page, stored
+from compress_summary import COMPRESS, WAYS, WHOLE
 
 from dysens import DygraphSensitivity
 from dysens.compress import UNIFORM, Allocator, timed_cost
@@ -55,7 +43,9 @@ def cut_by(case: Case, way: str, budget: float) -> Iterator[dict[str, Any]]:
         return
     start = time.process_time()
     if way == COMPRESS:
-        with case.ds.compressed(case.unlabelled, flops=budget, progress=False) as outcome:
+        with case.ds.compressed(
+            case.unlabelled, flops=budget, samples=case.samples, progress=False
+        ) as outcome:
             seconds = time.process_time() - start
             yield {
                 "seconds": seconds,
@@ -161,7 +151,7 @@ def timed(case: Case, share: float) -> dict[str, Any]:
     """One row of the table of times: so much of the time is to go, measured at the size of a photograph or a page."""
     whole, ds = case.whole, DygraphSensitivity(case.model, case.large_inputs, train_inputs=case.train_inputs)
     start = time.process_time()
-    with ds.compressed(case.unlabelled, latency=share, progress=False) as outcome:
+    with ds.compressed(case.unlabelled, latency=share, samples=case.samples, progress=False) as outcome:
         seconds = time.process_time() - start
         return {
             "network": case.network,

@@ -80,7 +80,7 @@ def train(task: OcrTask, resume: str | Path | None = None) -> None:
         quick_log_softmax(),
     ):
         program.train(
-            _scored_at_the_end(task.config, len(train_loader)),
+            _for_short_trainings(task.config, len(train_loader)),
             train_loader,
             eval_loader,
             task.place,
@@ -121,8 +121,9 @@ def quick_log_softmax() -> Iterator[None]:
         functional.log_softmax = original
 
 
-def _scored_at_the_end(config: Mapping[str, Any], steps_per_epoch: int) -> dict[str, Any]:
-    """A copy in which the network is scored at least once, after the last step: without, there is no best_accuracy."""
+def _for_short_trainings(config: Mapping[str, Any], steps_per_epoch: int) -> dict[str, Any]:
+    """A copy in which the network is scored at least once, after the last step: without, there is no best_accuracy. And an epoch
+    is reported four times at least: a stock recogniser's takes minutes for three batches."""
     copied = deepcopy(dict(config))
     settings = copied["Global"]
     steps = steps_per_epoch * int(settings["epoch_num"])
@@ -130,6 +131,7 @@ def _scored_at_the_end(config: Mapping[str, Any], steps_per_epoch: int) -> dict[
     start, every = given[:2] if isinstance(given, (list, tuple)) else (0, given)
     if not settings.get("eval_batch_epoch") and start + every > steps:
         settings["eval_batch_step"] = [0, steps]
+    settings["print_batch_step"] = max(1, min(int(settings["print_batch_step"]), steps_per_epoch // 4))
     return copied
 
 

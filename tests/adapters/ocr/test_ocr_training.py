@@ -67,6 +67,15 @@ def test_training_goes_on_where_it_was(config, tmp_path, caplog):
     assert losses(caplog) == pytest.approx({step: in_one_go[step] for step in (4, 5, 6)}, rel=2e-4)
 
 
+def test_a_short_epoch_is_reported_although_the_config_reports_seldom(config, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="dysens.adapters.ocr")
+    task = build(config, tmp_path, "Global.print_batch_step=100", "Global.epoch_num=1")
+    train(task)
+    steps = len(task.train_dataloader())
+    assert 1 < len(losses(caplog)) <= steps
+    assert task.config["Global"]["print_batch_step"] == 100
+
+
 def test_ctrl_c_leaves_no_half_of_a_checkpoint(tmp_path):
     """It comes between the optimizer and the weights, and waits for weights and plan."""
     network = paddle.nn.Conv2D(3, 8, 3)

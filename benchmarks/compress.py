@@ -232,9 +232,10 @@ def main() -> None:
                     for budget in arguments.budgets if way != WHOLE else [0.0]:
                         row = measure(case, way, budget, arguments.train)
                         store(row, DATA, "network", "way", "budget", "seed")
+                        trained = "-" if row["trained"] is None else f"{row['trained']:.3f}"
                         print(
                             f"{network}, seed {seed}, -{budget:.0%}, {way}: {row['whole']:.3f} -> {row['score']:.3f}, "
-                            f"trained {row['trained']}, time left {row['ms_after'] / row['ms_before']:.2f}, "
+                            f"trained {trained}, time left {row['ms_after'] / row['ms_before']:.2f}, "
                             f"{row['seconds']:.0f} CPU s",
                             flush=True,
                         )

@@ -47,14 +47,15 @@ class MissingExtraError(DysensError, ImportError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause that suggests the known name closest to ``name``, or nothing.
+    """A clause that suggests the known name closest to ``name``, or nothing. That options begin with dashes is no likeness.
 
     Example:
         >>> nearest("conv2d_0.w0", ["conv2d_0.w_0", "linear_0.w_0"])
         '; did you mean "conv2d_0.w_0"?'
     """
-    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f'; did you mean "{close[0]}"?' if close else ""
+    names = {each.lstrip("-"): each for each in known}
+    close = get_close_matches(name.lstrip("-"), list(names), n=1, cutoff=0.6)
+    return f'; did you mean "{names[close[0]]}"?' if close else ""
 
 
 def in_a_sentence(error: Exception) -> str:

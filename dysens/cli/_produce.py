@@ -37,6 +37,8 @@ def _add_prune(parser: CommandParser) -> None:
         "chosen_by", metavar="FILE", type=Path, help="ratios (.yml, .json), or sensitivities and one of:"
     )
     add_target(parser)
+    add_evaluator(parser)
+    parser.option("no_score", action="store_true", help="do not score it before and after")
     parser.option(
         "output",
         type=Path,
@@ -66,7 +68,7 @@ def _prune(options: Namespace, out: Output) -> None:
         warn_of_other_weights(subject, options.chosen_by)
         ratios = choose(source, target_of(options), subject)
     out.say_replaced(Path(f"{options.output}.plan.json"))
-    cut = prune(subject, ratios, options.output)
+    cut = prune(subject, ratios, options.output, scored=not options.no_score)
     card = write_card(
         options.output.parent, card_of_cut(subject, cut, title_of(options.model), options.typed)
     )
@@ -74,7 +76,7 @@ def _prune(options: Namespace, out: Output) -> None:
         from dysens.report import widths
 
         save_figure(widths(cut.outcome), options.plot)
-    out.result(outcome_text(cut.outcome, out.width), _data(cut))
+    out.result("\n".join([outcome_text(cut.outcome, out.width), *_score_line(cut)]), _data(cut))
     out.say(f"{cut.remarks}\nthe card is {card}")
 
 
@@ -89,9 +91,21 @@ def _chosen_by(options: Namespace) -> RatioFile | Sensitivities:
     return Sensitivities.load(options.chosen_by)
 
 
+def _score_line(cut: Cut) -> list[str]:
+    """What the cut costs, below FLOPs and parameters."""
+    if not cut.scores:
+        return []
+    before, after = cut.scores
+    return [f"{before.indicator:<12} {before.score:>16.4f} -> {after.score:>16.4f}"]
+
+
 def _data(cut: Cut) -> dict[str, Any]:
     outcome = cut.outcome
+    before, after = (each.score for each in cut.scores) if cut.scores else (None, None)
     return {
+        "metric": cut.scores[0].indicator if cut.scores else None,
+        "score_before": before,
+        "score_after": after,
         "flops_before": outcome.flops_before,
         "flops_after": outcome.flops_after,
         "params_before": outcome.params_before,

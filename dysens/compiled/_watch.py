@@ -7,7 +7,8 @@ import os
 import sys
 import types
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakValueDictionary
 
 import paddle
 
@@ -24,12 +25,14 @@ from dysens.compiled._freeze import (
 from dysens.model import has_storage
 
 MemoryRange = tuple[int, int]  # address and size of a tensor's memory
+_AT_ONCE = 1 << 24  # bytes that are compared at a time, as each comparison copies them
 
 
 class WeightWatch:
     """Remembers the weights and statistics of a model on the CPU, byte for byte.
 
-    Neither the address nor Paddle's count of writes tells: ``set_value`` and optimizers change neither.
+    Neither the address nor Paddle's count of writes tells: ``set_value`` and optimizers change neither. Several watches of
+    one model hold its weights once between them, as long as nobody writes to them.
 
     Args:
         model: The live layer.
@@ -38,7 +41,7 @@ class WeightWatch:
     def __init__(self, model: paddle.nn.Layer) -> None:
         self._model = model
         self._places = self._where()
-        self._contents = {place: _contents(place) for place in self._places.values()}
+        self._contents = {place: _Contents.of(place) for place in self._places.values()}
 
     def changed(self, ignored: Set[tuple[int, str]] = frozenset()) -> bool:
         """Whether a tensor was replaced, moved or written to since.
@@ -49,7 +52,7 @@ class WeightWatch:
         before, now = (
             {k: p for k, p in places.items() if k not in ignored} for places in (self._places, self._where())
         )
-        return before != now or any(_contents(place) != self._contents[place] for place in set(now.values()))
+        return before != now or any(self._contents[place].changed() for place in set(now.values()))
 
     def _where(self) -> dict[tuple[int, str], MemoryRange]:
         """Where each tensor of each layer is."""
@@ -62,8 +65,34 @@ class WeightWatch:
         }
 
 
-def _contents(place: MemoryRange) -> bytes:
-    return ctypes.string_at(*place)
+class _Contents:
+    """The bytes that a range of memory held when it was looked at, in pieces.
+
+    Args:
+        place: Where they were.
+    """
+
+    # Those that somebody still remembers: a recogniser has 74 MB of weights, and four watches look at them at a time.
+    _shared: ClassVar[WeakValueDictionary[MemoryRange, _Contents]] = WeakValueDictionary()
+
+    def __init__(self, place: MemoryRange) -> None:
+        address, size = place
+        starts = range(address, address + size, _AT_ONCE)
+        self._pieces = [
+            (start, ctypes.string_at(start, min(_AT_ONCE, address + size - start))) for start in starts
+        ]
+
+    @classmethod
+    def of(cls, place: MemoryRange) -> _Contents:
+        """What is there now: somebody else's, if it is still the same."""
+        known = cls._shared.get(place)
+        if known is None or known.changed():
+            known = cls._shared[place] = cls(place)
+        return known
+
+    def changed(self) -> bool:
+        """Whether something else is there now. The memory must still be somebody's."""
+        return any(ctypes.string_at(start, len(piece)) != piece for start, piece in self._pieces)
 
 
 State = Mapping[str, Any]

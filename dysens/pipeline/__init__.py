@@ -23,7 +23,6 @@ from dysens.pipeline._card import (
 )
 from dysens.pipeline._compress import (
     EXPORTED_TO,
-    RUINED,
     SAVED_AS,
     TRAINED_IN,
     Compressed,
@@ -33,6 +32,7 @@ from dysens.pipeline._compress import (
 )
 from dysens.pipeline._measure import Measuring, forecast, result_file, search, search_file, sweep
 from dysens.pipeline._produce import (
+    RUINED,
     Cut,
     Scored,
     choose,

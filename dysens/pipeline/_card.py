@@ -45,13 +45,11 @@ def card_of_compressed(
         runtime: What took the times.
         running: Whether more is to come.
     """
-    outcome, evaluator = compressed.outcome, subject.scoring
-    if evaluator is None and subject.task.has_evaluator:
-        evaluator = subject.task.evaluator
+    outcome = compressed.outcome
     return Card(
         states=tuple(_state(row) for row in compressed.rows),
         metric=compressed.indicator if compressed.scored_on is not None else None,
-        higher_is_better=getattr(evaluator, "higher_is_better", not subject.lower_is_better),
+        higher_is_better=subject.higher_is_better,
         evaluated_on=compressed.scored_on or "",
         calibrated_on=compressed.data,
         criterion=f"elimination with folding, allocated {outcome.allocation}",
@@ -67,13 +65,17 @@ def card_of_compressed(
 
 
 def card_of_cut(subject: Subject, cut: Cut, name: str = "", command: str = "") -> Card:
-    """The card of a pruned model; nothing was scored or timed."""
+    """The card of a pruned model; nothing was timed."""
     outcome = cut.outcome
+    before, after = (each.score for each in cut.scores) if cut.scores else (None, None)
     return Card(
         states=(
-            CardState(ORIGINAL, flops=outcome.flops_before, params=outcome.params_before),
-            CardState(PRUNED, flops=outcome.flops_after, params=outcome.params_after),
+            CardState(ORIGINAL, before, flops=outcome.flops_before, params=outcome.params_before),
+            CardState(PRUNED, after, flops=outcome.flops_after, params=outcome.params_after),
         ),
+        metric=subject.indicator if cut.scores else None,
+        higher_is_better=not cut.scores or subject.higher_is_better,
+        evaluated_on=getattr(subject.evaluator, "name", subject.indicator) if cut.scores else "",
         criterion=subject.criterion,
         proofs=_proofs(cut.difference),
         widths=_widths(subject, outcome),

@@ -19,7 +19,7 @@ from dysens.errors import DysensError, InputError
 from dysens.evaluators import Evaluator, evaluate, metric_of, relative_loss
 from dysens.flags import flag
 from dysens.model import leaves, map_leaves, preserved, view_of
-from dysens.pipeline._produce import train
+from dysens.pipeline._produce import RUINED, train
 from dysens.pipeline._scoring import Baseline, Scores, Watched
 from dysens.pipeline._states import EXPORTED, ORIGINAL, PRUNED, TRAINED, Row, States, states_table
 from dysens.pipeline._subject import Subject
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 SAVED_AS, EXPORTED_TO, TRAINED_IN = "pruned", "inference", "trained"
 """In the folder of a compressed model: its weights and plan, the exported model, and what training writes."""
 
-RUINED = 0.2  # a relative loss above which training is not begun without being asked for
 SHOWN = 10  # images to compare by eye
 PADDLE = "paddle"
 
@@ -173,7 +172,7 @@ def compress(subject: Subject, options: Compressing, observer: Observer | None =
     if not subject.task.has_weights:
         logger.warning(
             "The network has random weights, so the result is only good for a trial%s: give %s.",
-            ", and is not scored" if _scores_chance(subject) else "",
+            ", and is not scored" if subject.scores_chance else "",
             flag("weights"),
         )
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -191,12 +190,6 @@ def compress(subject: Subject, options: Compressing, observer: Observer | None =
     return compressed
 
 
-def _scores_chance(subject: Subject) -> bool:
-    """Whether the framework's metric would be asked about random weights: it says 0, and no loss is relative to that."""
-    task = subject.task
-    return subject.scoring is None and task.lowest_baseline is not None and not task.has_weights
-
-
 class _Run:
     """One compression on its way."""
 
@@ -211,7 +204,7 @@ class _Run:
         self.scoring = self._watched()
         if options.max_loss is not None and self.scoring is None:
             needed = (
-                flag("weights") if _scores_chance(subject) else f"{flag('evaluator')} package.module:function"
+                flag("weights") if subject.scores_chance else f"{flag('evaluator')} package.module:function"
             )
             raise InputError(f"{flag('max_loss')} is about a score: give {needed}.")
         self.data = calibration_data(subject, options)
@@ -268,8 +261,7 @@ class _Run:
         first, last = self.states.rows[0].score, self.states.rows[-1].score
         if first is None or last is None:
             return None
-        higher = self.scoring.higher_is_better if isinstance(self.scoring, Evaluator) else True
-        loss = relative_loss(first, last, higher)
+        loss = relative_loss(first, last, self.subject.higher_is_better)
         if loss <= RUINED:
             return None
         return (
@@ -292,7 +284,7 @@ class _Run:
 
     def _watched(self) -> Scoring | None:
         """What scores the network, watched; None if nothing is named that does."""
-        if _scores_chance(self.subject) or (self.subject.scoring is None and not self.task.has_evaluator):
+        if self.subject.scores_chance or not self.subject.has_evaluator:
             return None
         evaluator = self.subject.evaluator
         if not isinstance(evaluator, Evaluator):

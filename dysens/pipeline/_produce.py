@@ -11,9 +11,10 @@ from dysens.adapters import Task
 from dysens.costs import cost_of
 from dysens.criteria import CRITERIA
 from dysens.errors import InputError
-from dysens.evaluators import Evaluator, evaluate, metric_of
+from dysens.evaluators import Evaluator, evaluate, metric_of, relative_loss
 from dysens.flags import flag
 from dysens.model import fingerprint, preserved, view_of
+from dysens.pipeline._states import ORIGINAL, PRUNED
 from dysens.pipeline._subject import VARIANCE, Subject
 from dysens.pruning import PruneOutcome, has_plan, is_cut_as_saved, save_pruned, stages_of
 from dysens.ratios import RatioFile, Target, by_path
@@ -22,6 +23,9 @@ from dysens.results import Sensitivities, header_of
 logger = logging.getLogger(__name__)
 
 DEFAULT_CRITERION = "fpgm"
+RUINED = (
+    0.2  # a relative loss that is warned of, and above which training is not begun without being asked for
+)
 CRITERION_NAMES = (*CRITERIA, VARIANCE)
 
 
@@ -94,6 +98,20 @@ def warn_of_other_weights(subject: Subject, journal: Path) -> None:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """What a network is worth, and what it costs; prints as a line."""
+
+    state: str
+    indicator: str
+    score: float
+    flops: int
+    params: int
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.indicator} {self.score:.4f}, {self.flops:,} FLOPs, {self.params:,} parameters"
+
+
+@dataclass(frozen=True)
 class Cut:
     """What a cut brought.
 
@@ -101,11 +119,13 @@ class Cut:
         outcome: Costs and widths before and after.
         difference: How far the masked and the cut network are apart, in parts of the largest output.
         save: Where the weights and the plan are, without an ending.
+        scores: Of the original and of the cut network; nothing where they were not scored.
     """
 
     outcome: PruneOutcome
     difference: float
     save: Path
+    scores: tuple[Scored, ...] = ()
 
     @property
     def remarks(self) -> str:
@@ -116,13 +136,14 @@ class Cut:
         )
 
 
-def prune(subject: Subject, ratios: Mapping[str, float], save: Path) -> Cut:
-    """Prove the cut, cut the network, and save its weights and plan.
+def prune(subject: Subject, ratios: Mapping[str, float], save: Path, scored: bool = True) -> Cut:
+    """Prove the cut, cut the network, save its weights and plan, and score it before and after.
 
     Args:
         subject: The network; it is cut in place.
         ratios: By layer path or parameter name.
         save: The files' path, without an ending.
+        scored: Whether to score it. Where nothing can, a line says so.
 
     Raises:
         InputError: A ratio names no group, or cannot be.
@@ -134,9 +155,36 @@ def prune(subject: Subject, ratios: Mapping[str, float], save: Path) -> Cut:
             flag("weights"),
         )
     difference = subject.ds.verify(ratios)
+    whole = _original(subject) if scored else None
     outcome = subject.ds.prune_vars(ratios)
     save_pruned(subject.task.network, save)
-    return Cut(outcome, difference, save)
+    if whole is None:
+        return Cut(outcome, difference, save)
+    left = score(subject, PRUNED)
+    loss = relative_loss(whole.score, left.score, subject.higher_is_better)
+    if whole.score > 0 and loss > RUINED:
+        logger.warning(
+            "The cut loses %.0f%% of the score (%.4f -> %.4f). Remove less, or let compress choose: it decides for all groups "
+            "together, and folds what goes into what stays.",
+            100 * loss,
+            whole.score,
+            left.score,
+        )
+    return Cut(outcome, difference, save, (whole, left))
+
+
+def _original(subject: Subject) -> Scored | None:
+    """The score of the whole network; None, and a line, where there is none."""
+    if subject.scores_chance:
+        return None  # that the weights are random was said
+    if not subject.has_evaluator:
+        logger.info("The cut is not scored: give %s package.module:function.", flag("evaluator"))
+        return None
+    try:
+        return score(subject, ORIGINAL)
+    except InputError as error:
+        logger.warning("The cut is not scored. %s", error)
+        return None
 
 
 def train(task: Task, pruned: Path | None = None) -> Path:
@@ -171,20 +219,6 @@ def _load_pruned(task: Task, pruned: Path) -> None:
         )
     else:
         logger.info("The network is cut already: training begins with its weights as they are.")
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What a network is worth, and what it costs; prints as a line."""
-
-    state: str
-    indicator: str
-    score: float
-    flops: int
-    params: int
-
-    def __str__(self) -> str:
-        return f"{self.state}: {self.indicator} {self.score:.4f}, {self.flops:,} FLOPs, {self.params:,} parameters"
 
 
 def score(subject: Subject, state: str = "network") -> Scored:

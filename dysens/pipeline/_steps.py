@@ -107,7 +107,8 @@ def _prune_step(subject: Subject, options: StepOptions, say: Say) -> None:
     ratio_file.check_criterion(subject.criterion)
     cut = prune(subject, ratio_file.ratios, options.save)
     say(f"{cut.outcome}\n{cut.remarks}")
-    say(str(score(subject, "pruned")))
+    for scored in cut.scores:
+        say(str(scored))
 
 
 def _train_step(subject: Subject, options: StepOptions, say: Say) -> None:

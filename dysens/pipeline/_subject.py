@@ -54,6 +54,23 @@ class Subject:
         return self.task.evaluator if self.scoring is None else self.scoring
 
     @property
+    def has_evaluator(self) -> bool:
+        """Whether anything is named that scores the network."""
+        return self.scoring is not None or self.task.has_evaluator
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher score is a better one; an `Evaluator` says it itself."""
+        evaluator = self.evaluator if self.has_evaluator else None
+        return getattr(evaluator, "higher_is_better", not self.lower_is_better)
+
+    @property
+    def scores_chance(self) -> bool:
+        """Whether the framework's metric would be asked about random weights: it says 0, and no loss is relative to that."""
+        task = self.task
+        return self.scoring is None and task.lowest_baseline is not None and not task.has_weights
+
+    @property
     def indicator(self) -> str:
         """What the score is called."""
         return self.task.indicator if self.scoring is None else "score"

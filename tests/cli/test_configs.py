@@ -50,9 +50,23 @@ def test_a_paddleocr_config_from_sweep_to_pruned_checkpoint(dysens, scenes):
     outcome = json.loads(cut.out)
     assert outcome["flops_after"] <= 0.99 * outcome["flops_before"]
     assert has_plan("out/pruned")
+    assert outcome["metric"] == "hmean"
+    assert outcome["score_before"] == pytest.approx(sens.baseline)
+    assert 0 <= outcome["score_after"] <= 1
     again = dysens("groups", *scenes, "--weights", "out/pruned.pdparams", "--json")
     widths = {group["path"]: group["channels"] for group in json.loads(again.out)["groups"]}
     assert {group["path"]: group["after"] for group in outcome["groups"]}.items() <= widths.items()
+
+
+@pytest.mark.once("paddle26")
+def test_a_cut_whose_pictures_are_missing_is_made_and_said_not_to_be_scored(dysens, scenes):
+    Path("r.yml").write_text("backbone.conv.conv.weight: 0.25\n")
+    missing = ("--set", "Eval.dataset.label_file_list=[nowhere.txt]")
+    done = dysens("prune", *scenes, *missing, "r.yml", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["metric"] is None
+    assert "The cut is not scored. " in done.err
+    assert "nowhere.txt" in done.err
 
 
 @pytest.mark.once("paddle26")

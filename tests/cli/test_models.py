@@ -235,6 +235,50 @@ def test_a_pruned_checkpoint_is_pruned_further(dysens):
     assert load_pruned(sweeping.network(), "twice").convs[0].weight.shape[0] == 5
 
 
+def test_a_cut_is_scored_before_and_after(dysens, scoring):
+    """By what the model brings, or by what the user names; the card has both scores."""
+    Path("r.yml").write_text("convs.3.weight: 0.5\n")
+    own = json.loads(dysens("prune", *MADE, "r.yml", "-o", "own/a", "--json").out)
+    assert own["metric"] == "score"
+    assert own["score_after"] < own["score_before"] == pytest.approx(1.0)
+    named = dysens("prune", *BARE, "r.yml", "-e", f"{scoring}:norm", "-o", "named/a")
+    sys.modules.pop(scoring)
+    last = named.out.splitlines()[-1].split()
+    assert (last[0], last[2]) == ("score", "->")
+    assert float(last[1]) != float(last[3])
+    card = json.loads(Path("named/card.json").read_text())
+    assert [round(state["score"], 4) for state in card["states"]] == [float(last[1]), float(last[3])]
+    # The same network, cut in the same way, is worth what `eval` finds.
+    found = json.loads(dysens("eval", *MADE, "--weights", "own/a.pdparams", "--json").out)
+    assert found["score"] == pytest.approx(own["score_after"])
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "said"),
+    [
+        (BARE, [], "The cut is not scored: give --evaluator package.module:function."),
+        (MADE, ["--no-score"], ""),
+    ],
+)
+def test_a_cut_that_is_not_scored(dysens, model, words, said):
+    Path("r.yml").write_text("convs.3.weight: 0.5\n")
+    done = dysens("prune", *model, "r.yml", "--json", *words)
+    cut = json.loads(done.out)
+    assert (done.code, cut["score_before"], cut["score_after"]) == (0, None, None)
+    assert said in done.err
+    assert json.loads(Path("card.json").read_text())["metric"] is None
+
+
+def test_a_ruined_cut_is_said_to_be(dysens):
+    Path("r.yml").write_text("".join(f"convs.{place}.weight: 0.9\n" for place in range(4)))
+    done = dysens("prune", *MADE, "r.yml", "--json")
+    cut = json.loads(done.out)
+    assert cut["score_after"] < 0.8 * cut["score_before"]
+    assert f"({cut['score_before']:.4f} -> {cut['score_after']:.4f}). Remove less" in done.err
+    Path("r.yml").write_text("convs.0.weight: 0.0\n")
+    assert "Remove less" not in dysens("prune", *MADE, "r.yml").err
+
+
 @pytest.mark.parametrize(
     ("content", "words", "said"),
     [

@@ -91,6 +91,7 @@ def test_no_command_shows_the_overview_and_is_a_mistake(dysens):
         (["sweep", "net:f", "--criterion", "fpmg"], 'did you mean "fpgm"?'),
         (["sweep", "net:f", "--input-shape", "1,3,a"], '"1,3,a" is not a shape'),
         (["prune", "net:f", "r.yml", "--flop", "0.5"], 'did you mean "--flops"?'),
+        (["prune", "net:f", "--ratios", "r.yml"], 'Unexpected argument "--ratios".'),
         (["merge", "a.jsonl"], "required: -o/--output"),
     ],
 )

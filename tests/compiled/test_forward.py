@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -437,6 +438,41 @@ class TestWeightWatch:
         ],
     )
     def test_changes(self, model, change):
-        watch = WeightWatch(model)
+        watch, other = WeightWatch(model), WeightWatch(model)
         change(model)
+        later = WeightWatch(model)
         assert watch.changed()
+        assert other.changed()
+        assert not later.changed()
+
+    def test_each_watch_remembers_what_it_saw(self, model):
+        """Those that saw the same bytes hold them together; one that comes after a change holds others."""
+        before = model.point.bias.numpy().copy()
+        first = WeightWatch(model)
+        model.point.bias.set_value(before + 1)
+        second = WeightWatch(model)
+        assert (first.changed(), second.changed()) == (True, False)
+        model.point.bias.set_value(before)
+        assert (first.changed(), second.changed()) == (False, True)
+
+    def test_several_hold_the_weights_once(self):
+        model = paddle.nn.Linear(1500, 1500)
+        tracemalloc.start()
+        try:
+            watches = [WeightWatch(model) for _ in range(4)]
+            held, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(watches) == 4
+        assert 1 <= held / (4 * 1500**2) < 1.5
+        assert most / (4 * 1500**2) < 2.5  # one more is made for each comparison
+
+    def test_a_change_in_any_piece_is_seen(self, model, monkeypatch):
+        monkeypatch.setattr("dysens.compiled._watch._AT_ONCE", 100)
+        weights = model.point.weight.numpy()
+        for place in range(0, weights.size, 17):
+            watch = WeightWatch(model)
+            changed = weights.copy()
+            changed.flat[place] += 1
+            model.point.weight.set_value(changed)
+            assert watch.changed()

@@ -26,7 +26,8 @@ IMAGES = sized(
     {"mobilenet": 32, "ocr": 8, "v4 det": 8, "v4 rec": 32, "layout": 4},
     {"mobilenet": 8, "ocr": 2, "v4 det": 2, "v4 rec": 4, "layout": 2},
 )
-SMALL_SIDE, SMALL_IMAGES = 64, 32  # for many points: memory, not time, is in question; of fewer images none may be right
+# For many points: memory, not time, is in question; of fewer images none may be right.
+SMALL_SIDE, SMALL_IMAGES = 64, 32
 
 
 def measure(name: str) -> Figures:

@@ -47,7 +47,7 @@ class MissingExtraError(DysensError, ImportError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause that suggests the known name closest to ``name``, or nothing. That options begin with dashes is no likeness.
+    """A clause that suggests the known name closest to ``name``, or nothing. Leading dashes do not count.
 
     Example:
         >>> nearest("conv2d_0.w0", ["conv2d_0.w_0", "linear_0.w_0"])

@@ -182,8 +182,13 @@ def add_measuring(parser: CommandParser, journal: Path | None) -> None:
         metavar="HOW",
         help="compiled copy: auto, on, off, paddle, openvino (auto)",
     )
-    parser.option("lower_is_better", action="store_true", help="the score is an error")
+    add_direction(parser)
     parser.option("force", action="store_true", help="continue a journal of other weights")
+
+
+def add_direction(parser: CommandParser) -> None:
+    """What a function returns; an `Evaluator` says it itself."""
+    parser.option("lower_is_better", action="store_true", help="the score is an error")
 
 
 def add_workers(parser: CommandParser) -> None:

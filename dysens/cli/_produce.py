@@ -15,6 +15,7 @@ from dysens.cli._options import (
     Command,
     add_choice_of_filters,
     add_data,
+    add_direction,
     add_evaluator,
     add_json,
     add_model,
@@ -38,6 +39,7 @@ def _add_prune(parser: CommandParser) -> None:
     )
     add_target(parser)
     add_evaluator(parser)
+    add_direction(parser)
     parser.option("no_score", action="store_true", help="do not score it before and after")
     parser.option(
         "output",

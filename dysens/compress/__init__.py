@@ -7,6 +7,7 @@ from dysens.compress._allocate import UNIFORM, Allocator
 from dysens.compress._calibrate import Calibration, Reading, calibrate
 from dysens.compress._compress import Decision, compress
 from dysens.compress._criterion import ELIMINATION, Elimination, ErrorCurves, error_curves
+from dysens.compress._decide import RUINED
 from dysens.compress._gradients import Answer
 from dysens.compress._latency_target import Stopwatch, check_runtime
 from dysens.compress._layer_times import timed_cost
@@ -18,6 +19,7 @@ from dysens.compress._subject import Subject
 
 __all__ = [
     "ELIMINATION",
+    "RUINED",
     "UNIFORM",
     "Allocator",
     "Answer",

@@ -24,7 +24,7 @@ from dysens.pruning import PrunePlan
 logger = logging.getLogger(__name__)
 
 IN_SEQUENCE = "folded in sequence"
-# A score that falls by more is said aloud.
+# A relative loss: a score that falls by more is said aloud, and training is not begun without being asked for.
 RUINED = 0.2
 _BISECTIONS = 5
 _BUDGET_TRIES = 6

@@ -32,7 +32,6 @@ from dysens.pipeline._compress import (
 )
 from dysens.pipeline._measure import Measuring, forecast, result_file, search, search_file, sweep
 from dysens.pipeline._produce import (
-    RUINED,
     Cut,
     Scored,
     choose,
@@ -60,7 +59,6 @@ __all__ = [
     "ORIGINAL",
     "PRUNED",
     "RATIOS_FILE",
-    "RUINED",
     "SAVE",
     "SAVED_AS",
     "SEN_FILE",

@@ -14,12 +14,12 @@ import numpy as np
 import paddle
 
 from dysens.adapters import Exported, Reading, Scoring, Unlabelled
-from dysens.compress import CompressOutcome
+from dysens.compress import RUINED, CompressOutcome
 from dysens.errors import DysensError, InputError
 from dysens.evaluators import Evaluator, evaluate, metric_of, relative_loss
 from dysens.flags import flag
 from dysens.model import leaves, map_leaves, preserved, view_of
-from dysens.pipeline._produce import RUINED, train
+from dysens.pipeline._produce import train
 from dysens.pipeline._scoring import Baseline, Scores, Watched
 from dysens.pipeline._states import EXPORTED, ORIGINAL, PRUNED, TRAINED, Row, States, states_table
 from dysens.pipeline._subject import Subject

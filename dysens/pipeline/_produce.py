@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dysens.adapters import Task
+from dysens.compress import RUINED
 from dysens.costs import cost_of
 from dysens.criteria import CRITERIA
 from dysens.errors import InputError
@@ -23,9 +24,6 @@ from dysens.results import Sensitivities, header_of
 logger = logging.getLogger(__name__)
 
 DEFAULT_CRITERION = "fpgm"
-RUINED = (
-    0.2  # a relative loss that is warned of, and above which training is not begun without being asked for
-)
 CRITERION_NAMES = (*CRITERIA, VARIANCE)
 
 

@@ -130,7 +130,9 @@ def _heading(card: Card) -> str:
         escape(_date_of(card)),
         escape(versions),
     ]
-    shown = " · ".join(fact for fact in facts if fact)
+    shown = " · ".join(
+        dict.fromkeys(fact for fact in facts if fact)
+    )  # a function's score is of nothing with another name
     running = f'<p class="running" role="status">{word("running")}</p>' if card.running else ""
     return f'<h1>{escape(card.model)}</h1><p class="muted">{shown}</p>{running}'
 

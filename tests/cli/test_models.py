@@ -34,6 +34,9 @@ from dysens.evaluators import Evaluator
 def norm(model):
     return float(model.head.weight.abs().mean()) + float(model.convs[3].weight.abs().mean())
 
+def size(model):
+    return float(sum(each.weight.size for each in model.convs))
+
 class Norm(Evaluator):
     name = "norm of outputs"
     def batches(self):
@@ -277,6 +280,15 @@ def test_a_ruined_cut_is_said_to_be(dysens):
     assert f"({cut['score_before']:.4f} -> {cut['score_after']:.4f}). Remove less" in done.err
     Path("r.yml").write_text("convs.0.weight: 0.0\n")
     assert "Remove less" not in dysens("prune", *MADE, "r.yml").err
+
+
+def test_an_error_that_falls_is_no_loss(dysens, scoring):
+    Path("r.yml").write_text("".join(f"convs.{place}.weight: 0.5\n" for place in range(4)))
+    falls = ["prune", *BARE, "r.yml", "-e", f"{scoring}:size"]
+    assert "Remove less" in dysens(*falls, "-o", "a/a").err
+    assert "Remove less" not in dysens(*falls, "--lower-is-better", "-o", "b/b").err
+    better = [json.loads(Path(folder, "card.json").read_text())["higher_is_better"] for folder in "ab"]
+    assert better == [True, False]
 
 
 @pytest.mark.parametrize(
